@@ -1,0 +1,68 @@
+// Files that are either whole or absent.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace mythos {
+
+/// Reads a whole file. Throws Error naming the path and the reason; refuses files above `max_bytes`.
+std::string read_file(const std::filesystem::path& path, uint64_t max_bytes = UINT64_C(1) << 34);
+
+/// A read-only memory map of a file; empty files give an empty span.
+class MappedFile {
+ public:
+  explicit MappedFile(const std::filesystem::path& path);
+  ~MappedFile();
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+
+  [[nodiscard]] std::span<const std::byte> bytes() const { return {data_, size_}; }
+  [[nodiscard]] std::string_view text() const { return {reinterpret_cast<const char*>(data_), size_}; }
+
+ private:
+  const std::byte* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+/// Writes beside the target under a temporary name (".NAME.tmp-PID"); commit() syncs it, renames it over the target and
+/// syncs the folder. Without commit() the temporary file is removed and the target is untouched.
+class AtomicFile {
+ public:
+  explicit AtomicFile(std::filesystem::path target);
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  void write(std::span<const std::byte> bytes);
+  void write(std::string_view text);
+  /// Overwrites bytes written before; does not move the end.
+  void write_at(uint64_t offset, std::span<const std::byte> bytes);
+  [[nodiscard]] uint64_t size() const { return size_; }
+  void commit();
+
+ private:
+  [[noreturn]] void fail(const char* doing) const;
+
+  std::filesystem::path target_;
+  std::filesystem::path temporary_;
+  int fd_ = -1;
+  uint64_t size_ = 0;
+};
+
+/// Writes a small file through AtomicFile.
+void write_file_atomically(const std::filesystem::path& target, std::string_view text);
+
+/// Creates a folder and its parents, or throws Error with the reason and hint.
+void make_folder(const std::filesystem::path& path);
+
+/// Removes temporary files that killed processes left in `folder` (see AtomicFile); those of living ones stay.
+void remove_stale_temporaries(const std::filesystem::path& folder);
+
+}  // namespace mythos

@@ -1,0 +1,99 @@
+#include "base/log.h"
+
+#include "base/error.h"
+
+#include <fcntl.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <mutex>
+#include <string>
+
+namespace mythos::log {
+namespace {
+
+struct State {
+  std::mutex mutex;
+  int file = -1;
+  bool quiet = false;
+  std::string live;
+};
+
+State& state() {
+  static State s;
+  return s;
+}
+
+// A log must not end the run: what cannot be written (a full disk, a closed terminal) is dropped here.
+void write_all(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t n = ::write(fd, text.data(), text.size());
+    if (n < 0) {
+      if (errno == EINTR) continue;
+      return;
+    }
+    text.remove_prefix(static_cast<size_t>(n));
+  }
+}
+
+std::string cut_to_width(std::string_view text) {
+  winsize size{};
+  size_t width = 100;
+  if (::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1) width = size.ws_col - 1U;
+  return std::string(text.substr(0, width));
+}
+
+}  // namespace
+
+bool is_terminal() {
+  static const bool terminal = ::isatty(STDERR_FILENO) == 1;
+  return terminal;
+}
+
+void write(Level level, std::string_view line) {
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  std::string text;
+  if (level == Level::warning) text += "warning: ";
+  if (level == Level::error) text += "error: ";
+  text += line;
+  text += '\n';
+  if (!s.quiet || level != Level::info) {
+    if (!s.live.empty()) write_all(STDERR_FILENO, "\r\033[K");
+    write_all(STDERR_FILENO, text);
+    if (!s.live.empty()) write_all(STDERR_FILENO, cut_to_width(s.live));
+  }
+  if (s.file >= 0) write_all(s.file, text);
+}
+
+void set_file(const std::filesystem::path& path) {
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  if (s.file >= 0) ::close(s.file);
+  s.file = -1;
+  if (path.empty()) return;
+  s.file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (s.file < 0) {
+    throw failure(fmt::format("cannot write the log {}: {}", path.string(), std::strerror(errno)));
+  }
+}
+
+void set_quiet(bool quiet) {
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  s.quiet = quiet;
+}
+
+void live_line(std::string_view text) {
+  if (!is_terminal()) return;
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  if (s.quiet) return;
+  if (!s.live.empty() || !text.empty()) write_all(STDERR_FILENO, "\r\033[K");
+  s.live = text;
+  if (!s.live.empty()) write_all(STDERR_FILENO, cut_to_width(s.live));
+}
+
+}  // namespace mythos::log

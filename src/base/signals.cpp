@@ -1,0 +1,39 @@
+#include "base/signals.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+
+namespace mythos {
+namespace {
+
+std::atomic<int> requested{0};
+static_assert(std::atomic<int>::is_always_lock_free, "a signal handler may only touch lock-free atomics");
+
+extern "C" void on_stop_signal(int number) {
+  int expected = 0;
+  if (!requested.compare_exchange_strong(expected, number)) ::_exit(128 + number);
+}
+
+}  // namespace
+
+void install_stop_handlers() {
+  struct sigaction action {};
+  action.sa_handler = on_stop_signal;
+  sigemptyset(&action.sa_mask);
+  action.sa_flags = SA_RESTART;
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction old {};
+    ::sigaction(number, nullptr, &old);
+    if (number == SIGHUP && old.sa_handler == SIG_IGN) continue;  // started with nohup: go on when the terminal goes
+    ::sigaction(number, &action, nullptr);
+  }
+  ::signal(SIGPIPE, SIG_IGN);
+}
+
+int stop_signal() noexcept { return requested.load(std::memory_order_relaxed); }
+
+void clear_stop_request() noexcept { requested.store(0); }
+
+}  // namespace mythos
