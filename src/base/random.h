@@ -25,10 +25,11 @@ constexpr uint64_t derive_seed(uint64_t seed, uint64_t step, std::string_view pu
 class Random {
  public:
   explicit constexpr Random(uint64_t seed) : state_(seed) {}
+  __extension__ using Wide = unsigned __int128;
   constexpr uint64_t next() { return mix64(state_++); }
   /// Uniform in [0, bound); bound > 0. The bias is below 2^-32 for bounds below 2^32.
   constexpr uint64_t below(uint64_t bound) {
-    return static_cast<uint64_t>((static_cast<unsigned __int128>(next()) * bound) >> 64);
+    return static_cast<uint64_t>((static_cast<Wide>(next()) * bound) >> 64);
   }
   /// Uniform in [0, 1).
   constexpr double uniform() { return static_cast<double>(next() >> 11) * 0x1.0p-53; }
