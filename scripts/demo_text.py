@@ -86,8 +86,14 @@ def passages():
 
 
 def write(path, documents):
-    """Whole or not at all."""
+    """Whole or not at all; a file that holds these bytes already keeps its time."""
     data = ("\n\n".join(documents) + "\n").encode()
+    try:
+        with open(path, "rb") as f:
+            if f.read() == data:
+                return data
+    except OSError:
+        pass
     temporary = f"{path}.tmp-{os.getpid()}"
     try:
         with open(temporary, "wb") as f:
