@@ -61,8 +61,9 @@ class Reader {
   Vocabulary read(std::string_view text) {
     PlainJson tree;
     try {
-      tree = PlainJson::parse(
-          text, [this](int depth, PlainJson::parse_event_t event, PlainJson& value) { return take(depth, event, value); });
+      tree = PlainJson::parse(text, [this](int depth, PlainJson::parse_event_t event, PlainJson& value) {
+        return take(depth, event, value);
+      });
     } catch (const PlainJson::exception& e) {
       throw error(fmt::format("not valid JSON: {}", e.what()));
     }
@@ -125,7 +126,8 @@ class Reader {
     if (!value.is_number_integer()) throw error(fmt::format("the id of token '{}' is not a whole number", token));
     const bool fits = value.is_number_unsigned() ? value.get<uint64_t>() < max_token_ids : false;
     if (!fits) {
-      throw error(fmt::format("the id {} of token '{}' is not between 0 and {}", value.dump(), token, max_token_ids - 1));
+      throw error(
+          fmt::format("the id {} of token '{}' is not between 0 and {}", value.dump(), token, max_token_ids - 1));
     }
     return value.get<int32_t>();
   }
@@ -155,8 +157,8 @@ class Reader {
     v_.whole_pieces = !is_null_or("ignore_merges", false);
     const auto normalizer = tree.find("normalizer");
     if (normalizer != tree.end() && !normalizer->is_null() &&
-        !(normalizer->is_object() && normalizer->value("type", "") == "Sequence" && normalizer->contains("normalizers") &&
-          (*normalizer)["normalizers"].empty())) {
+        !(normalizer->is_object() && normalizer->value("type", "") == "Sequence" &&
+          normalizer->contains("normalizers") && (*normalizer)["normalizers"].empty())) {
       throw unsupported("it normalizes the text before encoding");
     }
   }
@@ -220,8 +222,8 @@ class Reader {
       }
     }
     std::sort(v_.special.begin(), v_.special.end(), [](const auto& a, const auto& b) { return a.id < b.id; });
-    for (const std::string_view name : {end_of_text_name, std::string_view("<|end_of_text|>"),
-                                        std::string_view("<eos>"), std::string_view("</s>")}) {
+    for (const std::string_view name :
+         {end_of_text_name, std::string_view("<|end_of_text|>"), std::string_view("<eos>"), std::string_view("</s>")}) {
       for (const auto& s : v_.special) {
         if (!v_.end_of_text && s.text == name) v_.end_of_text = s.id;
       }
@@ -244,7 +246,8 @@ class Reader {
       const int32_t l = known ? tokens.find(left) : -1;
       const int32_t r = known ? tokens.find(right) : -1;
       if (l < 0 || r < 0 || tokens.find(left + right) < 0) {
-        throw error(fmt::format("merge {} ('{}' '{}') is of or to something that is not a token", v_.merges.size(), a, b));
+        throw error(
+            fmt::format("merge {} ('{}' '{}') is of or to something that is not a token", v_.merges.size(), a, b));
       }
       v_.merges.emplace_back(l, r);
     }

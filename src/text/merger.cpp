@@ -8,10 +8,9 @@ namespace mythos {
 
 void Merger::Scratch::release_if_large() {
   constexpr size_t keep = size_t{1} << 20;
-  if (id.capacity() <= keep && heap.capacity() <= keep) return;
-  id = {};
-  previous = next = rank = {};
-  heap = {};
+  if (nodes.capacity() > keep) nodes = {};
+  if (sorted.capacity() > keep) sorted = {};
+  if (heap.capacity() > keep) heap = {};
 }
 
 Merger::Merger(const Vocabulary& vocabulary, const TokenTable& tokens) {
@@ -72,7 +71,7 @@ void Merger::merge_by_scan(std::string_view piece, std::vector<int32_t>& out) co
   const auto* const bytes = reinterpret_cast<const unsigned char*>(piece.data());
   size_t n = piece.size();
   std::array<int32_t, scan_limit> id;
-  std::array<uint32_t, scan_limit> rank;    // of the pair (i, i + 1)
+  std::array<uint32_t, scan_limit> rank;   // of the pair (i, i + 1)
   std::array<int32_t, scan_limit> merged;  // what that pair becomes
   for (size_t i = 0; i < n; ++i) id[i] = byte_id_[bytes[i]];
   for (size_t i = 0; i + 1 < n; ++i) {
@@ -108,47 +107,52 @@ void Merger::merge_by_heap(std::string_view piece, std::vector<int32_t>& out, Sc
   const auto* const bytes = reinterpret_cast<const unsigned char*>(piece.data());
   const auto n = static_cast<uint32_t>(piece.size());
   constexpr uint32_t none = 0xFFFFFFFF;
-  s.id.resize(n);
-  s.previous.resize(n);
-  s.next.resize(n);
-  s.rank.resize(n);  // of the pair that starts here; no_rank also where a token was merged away
+  // A candidate is the rank and the position of a pair: the smallest has the lowest rank and is its leftmost. One whose
+  // rank is no longer that of its position is out of date. Those of the bytes are sorted once, only later ones need
+  // the heap.
+  s.nodes.resize(n);
+  s.sorted.clear();
   s.heap.clear();
-  // The heap's entries are rank and position of pairs, smallest first: the lowest rank, then the leftmost. An entry
-  // whose rank is no longer that of its position is out of date.
   for (uint32_t i = 0; i < n; ++i) {
-    s.id[i] = byte_id_[bytes[i]];
-    s.previous[i] = i - 1;
-    s.next[i] = i + 1 < n ? i + 1 : none;
-    s.rank[i] = i + 1 < n ? byte_pairs_[size_t{bytes[i]} << 8 | bytes[i + 1]].rank : no_rank;
-    if (s.rank[i] != no_rank) s.heap.push_back(uint64_t{s.rank[i]} << 32 | i);
+    const uint32_t rank = i + 1 < n ? byte_pairs_[size_t{bytes[i]} << 8 | bytes[i + 1]].rank : no_rank;
+    s.nodes[i] = {byte_id_[bytes[i]], rank, i - 1, i + 1 < n ? i + 1 : none};
+    if (rank != no_rank) s.sorted.push_back(uint64_t{rank} << 32 | i);
   }
+  if (!std::is_sorted(s.sorted.begin(), s.sorted.end())) std::sort(s.sorted.begin(), s.sorted.end());
   const auto later = std::greater<uint64_t>();
-  std::make_heap(s.heap.begin(), s.heap.end(), later);
   const auto look = [&](uint32_t i) {
-    const uint32_t rank = s.next[i] == none ? no_rank : find(s.id[i], s.id[s.next[i]]).rank;
-    if (rank == s.rank[i]) return;  // its entry is in the heap already
-    s.rank[i] = rank;
+    Node& node = s.nodes[i];
+    const uint32_t rank = node.next == none ? no_rank : find(node.id, s.nodes[node.next].id).rank;
+    if (rank == node.rank) return;  // it is a candidate already
+    node.rank = rank;
     if (rank == no_rank) return;
     s.heap.push_back(uint64_t{rank} << 32 | i);
     std::push_heap(s.heap.begin(), s.heap.end(), later);
   };
-  while (!s.heap.empty()) {
-    std::pop_heap(s.heap.begin(), s.heap.end(), later);
-    const uint64_t top = s.heap.back();
-    s.heap.pop_back();
-    ++s.pops;
-    const auto i = static_cast<uint32_t>(top);
-    if (s.rank[i] != top >> 32) continue;
-    const uint32_t gone = s.next[i];
-    s.id[i] = find(s.id[i], s.id[gone]).id;
-    s.rank[i] = s.rank[gone] = no_rank;
-    s.next[i] = s.next[gone];
-    if (s.next[i] != none) s.previous[s.next[i]] = i;
+  size_t taken = 0;  // of s.sorted
+  while (taken < s.sorted.size() || !s.heap.empty()) {
+    uint64_t best;
+    if (s.heap.empty() || (taken < s.sorted.size() && s.sorted[taken] < s.heap.front())) {
+      best = s.sorted[taken++];
+    } else {
+      std::pop_heap(s.heap.begin(), s.heap.end(), later);
+      best = s.heap.back();
+      s.heap.pop_back();
+    }
+    ++s.candidates;
+    const auto i = static_cast<uint32_t>(best);
+    Node& node = s.nodes[i];
+    if (node.rank != best >> 32) continue;
+    Node& gone = s.nodes[node.next];
+    node.id = find(node.id, gone.id).id;
+    node.rank = gone.rank = no_rank;
+    node.next = gone.next;
+    if (node.next != none) s.nodes[node.next].previous = i;
     ++s.merges;
-    if (i > 0) look(s.previous[i]);
+    if (i > 0) look(node.previous);
     look(i);
   }
-  for (uint32_t i = 0; i != none; i = s.next[i]) out.push_back(s.id[i]);
+  for (uint32_t i = 0; i != none; i = s.nodes[i].next) out.push_back(s.nodes[i].id);
 }
 
 }  // namespace mythos

@@ -18,13 +18,17 @@ class Merger {
   /// A longer piece is cut after so many bytes, so that positions fit 32 bits.
   static constexpr size_t piece_limit = size_t{1} << 30;
 
+  struct Node {
+    int32_t id;
+    uint32_t rank;  // of the pair that starts here
+    uint32_t previous, next;
+  };
   /// What one thread needs for long pieces.
   struct Scratch {
-    std::vector<int32_t> id;
-    std::vector<uint32_t> previous, next, rank;
-    std::vector<uint64_t> heap;
-    /// Merges done so far, and heap entries taken: the work, for tests.
-    uint64_t merges = 0, pops = 0;
+    std::vector<Node> nodes;
+    std::vector<uint64_t> sorted, heap;
+    /// Merges done in long pieces, and candidates looked at: the work, for tests.
+    uint64_t merges = 0, candidates = 0;
     void release_if_large();
   };
 

@@ -43,14 +43,14 @@ struct RegexSplitter::Scratch::Parts {
   StackPtr stack;
 };
 
-RegexSplitter::RegexSplitter(const std::string& pattern) : code_(std::make_unique<Code>()) {
+RegexSplitter::RegexSplitter(const std::string& pattern, std::string_view where) : code_(std::make_unique<Code>()) {
   int error = 0;
-  PCRE2_SIZE where = 0;
+  PCRE2_SIZE offset = 0;
   code_->code.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
-                                  PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &where, nullptr));
+                                  PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &offset, nullptr));
   if (!code_->code) {
-    throw failure(fmt::format("the splitting rule is not a regular expression PCRE2 accepts: {} at offset {}",
-                              message_of(error), where));
+    throw failure(fmt::format("{}: the splitting rule is not a regular expression PCRE2 accepts: {} at offset {}",
+                              where, message_of(error), offset));
   }
   // Without JIT (some hardened kernels forbid it) the interpreter does the same, slower.
   (void)pcre2_jit_compile(code_->code.get(), PCRE2_JIT_COMPLETE);

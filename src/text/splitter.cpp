@@ -14,7 +14,7 @@ constexpr unsigned bit(CharClass c) { return 1u << static_cast<unsigned>(c); }
 constexpr unsigned upper_set =
     bit(CharClass::upper) | bit(CharClass::letter) | bit(CharClass::mark);  // [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]
 constexpr unsigned lower_set =
-    bit(CharClass::lower) | bit(CharClass::letter) | bit(CharClass::mark);  // [\p{Ll}\p{Lm}\p{Lo}\p{M}]
+    bit(CharClass::lower) | bit(CharClass::letter) | bit(CharClass::mark);     // [\p{Ll}\p{Lm}\p{Lo}\p{M}]
 constexpr unsigned symbol_set = bit(CharClass::other) | bit(CharClass::mark);  // [^\s\p{L}\p{N}]
 constexpr unsigned space_set = bit(CharClass::space) | bit(CharClass::newline);
 

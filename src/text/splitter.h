@@ -30,8 +30,8 @@ class O200kSplitter {
 /// hostile text), the next 4 KiB become one piece.
 class RegexSplitter {
  public:
-  /// Throws Error if PCRE2 does not accept the pattern.
-  explicit RegexSplitter(const std::string& pattern);
+  /// Throws Error naming `where` if PCRE2 does not accept the pattern.
+  explicit RegexSplitter(const std::string& pattern, std::string_view where = "the tokenizer");
   ~RegexSplitter();
 
   /// What one thread needs while matching.

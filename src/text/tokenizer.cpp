@@ -40,12 +40,12 @@ struct Workspace {
 }  // namespace
 
 struct Tokenizer::Impl {
-  explicit Impl(Vocabulary v) : vocabulary(std::move(v)) {
-    vocabulary.check("the vocabulary");
+  Impl(Vocabulary v, std::string_view where) : vocabulary(std::move(v)) {
+    vocabulary.check(where);
     all_tokens = TokenTable(vocabulary.ordinary);
     merger = Merger(vocabulary, all_tokens);
     if (!vocabulary.whole_pieces) leave_out_unreachable_tokens();
-    if (vocabulary.pattern != o200k_pattern) regex = std::make_unique<RegexSplitter>(vocabulary.pattern);
+    if (vocabulary.pattern != o200k_pattern) regex = std::make_unique<RegexSplitter>(vocabulary.pattern, where);
     fingerprint = vocabulary.fingerprint();
     n_ids = vocabulary.n_ids();
   }
@@ -171,16 +171,10 @@ struct Tokenizer::Impl {
   mutable std::vector<std::unique_ptr<Workspace>> idle;
 };
 
-Tokenizer Tokenizer::load(const std::filesystem::path& path) {
-  Vocabulary v = load_vocabulary(path);
-  try {
-    return Tokenizer(std::move(v));
-  } catch (const Error& e) {
-    throw failure(fmt::format("{}: {}", path.string(), e.what()), e.hint());
-  }
-}
+Tokenizer Tokenizer::load(const std::filesystem::path& path) { return Tokenizer(load_vocabulary(path), path.string()); }
 
-Tokenizer::Tokenizer(Vocabulary vocabulary) : impl_(std::make_shared<const Impl>(std::move(vocabulary))) {}
+Tokenizer::Tokenizer(Vocabulary vocabulary, std::string_view where)
+    : impl_(std::make_shared<const Impl>(std::move(vocabulary), where)) {}
 
 void Tokenizer::encode(std::string_view text, std::vector<int32_t>& out) const {
   const Impl::Lease lease(*impl_);

@@ -24,8 +24,8 @@ class Tokenizer {
   /// A .tiktoken file (o200k's splitting rule), a Hugging Face tokenizer.json (byte-level BPE), or our own; told apart
   /// by content. Throws Error naming the path and the place.
   static Tokenizer load(const std::filesystem::path& path);
-  /// Throws Error if the vocabulary does not pass its check.
-  explicit Tokenizer(Vocabulary vocabulary);
+  /// Throws Error naming `where` if the vocabulary does not pass its check.
+  explicit Tokenizer(Vocabulary vocabulary, std::string_view where = "the vocabulary");
 
   /// Appends the ids of `text`. Time grows as n log n in the worst case, whatever the bytes.
   void encode(std::string_view text, std::vector<int32_t>& out) const;

@@ -117,11 +117,9 @@ Vocabulary load_vocabulary(const std::filesystem::path& path) {
   const std::string where = path.string();
   const size_t first = text.find_first_not_of(" \t\r\n");
   if (first == std::string::npos) throw failure(fmt::format("{}: the tokenizer file is empty", where));
-  Vocabulary v = text.starts_with("mythos-tokenizer ") ? parse_own(text, where)
-                 : text[first] == '{'                  ? parse_hugging_face(text, where)
-                                                       : parse_tiktoken(text, where);
-  v.check(where);
-  return v;
+  return text.starts_with("mythos-tokenizer ") ? parse_own(text, where)
+         : text[first] == '{'                  ? parse_hugging_face(text, where)
+                                               : parse_tiktoken(text, where);
 }
 
 }  // namespace mythos

@@ -46,14 +46,14 @@ struct Vocabulary {
 };
 
 /// Reads a vocabulary, by content: lines of "base64 rank" (.tiktoken), a Hugging Face tokenizer.json, or our own form.
-/// The result is checked. Throws Error naming the path and the place.
+/// Throws Error naming the path and the place where it does not parse; check() is left to the caller.
 Vocabulary load_vocabulary(const std::filesystem::path& path);
 
-/// Our own form (docs/formats.md): "mythos-tokenizer 1", one line of JSON, then lines "base64 id" of the ordinary
+/// Our own form: "mythos-tokenizer 1", one line of JSON, then lines "base64 id" of the ordinary
 /// tokens, lines "id id" of the merges if they are listed, lines "base64 id" of the special tokens.
 void save_vocabulary(const Vocabulary& vocabulary, const std::filesystem::path& path);
 
-/// The parsers behind load_vocabulary; `where` names the source in errors. Not yet checked.
+/// The parsers behind load_vocabulary; `where` names the source in errors.
 Vocabulary parse_tiktoken(std::string_view text, std::string_view where);
 Vocabulary parse_own(std::string_view text, std::string_view where);
 Vocabulary parse_hugging_face(std::string_view text, std::string_view where);
