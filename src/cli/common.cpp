@@ -5,6 +5,8 @@
 #include "plan/machine.h"
 
 #include <cerrno>
+#include <ATen/Parallel.h>
+
 #include <charconv>
 #include <cstdio>
 #include <cstring>

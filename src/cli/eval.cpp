@@ -118,7 +118,9 @@ void run(const Options& o) {
   if (!o.prompts.empty()) json["samples"] = Json::array();
   for (const auto& prompt : o.prompts) {
     std::string text;
-    generate(model, tokenizer, prompt, {.n_loops = own_loops}, [&](std::string_view piece) { text += piece; });
+    GenerateOptions generation;
+    generation.n_loops = own_loops;
+    generate(model, tokenizer, prompt, generation, [&](std::string_view piece) { text += piece; });
     json["samples"].push_back({{"prompt", prompt}, {"text", text}});
     if (!o.json) print(fmt::format("sample       {}|{}\n", prompt, text));
   }

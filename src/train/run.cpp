@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "checkpoint/layout.h"
+#include "data/documents.h"
 #include "plan/machine.h"
 
 #include <fmt/ranges.h>
