@@ -167,6 +167,13 @@ void AtomicFile::write(std::span<const std::byte> bytes) {
   }
 }
 
+void AtomicFile::reserve(uint64_t bytes) {
+  int done = 0;
+  do done = ::fallocate(fd_, FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(bytes));
+  while (done != 0 && errno == EINTR);
+  if (done != 0 && errno != EOPNOTSUPP && errno != ENOSYS && errno != EINVAL) fail("setting space aside for");
+}
+
 void AtomicFile::write(std::string_view text) { write(std::as_bytes(std::span(text))); }
 
 void AtomicFile::write_at(uint64_t offset, std::span<const std::byte> bytes) {

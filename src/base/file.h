@@ -47,6 +47,9 @@ class AtomicFile {
   void write(std::string_view text);
   /// Overwrites bytes written before; never moves the end.
   void write_at(uint64_t offset, std::span<const std::byte> bytes);
+  /// Sets space for the first `bytes` aside, so that a full disk shows before they are written; a file system that
+  /// cannot do that is left alone.
+  void reserve(uint64_t bytes);
   [[nodiscard]] uint64_t size() const { return size_; }
   /// Makes the file whole under its real name; to be called once, and no write after it.
   void commit();

@@ -6,6 +6,8 @@
 
 namespace mythos {
 
+__extension__ typedef unsigned __int128 Uint128;  // not ISO C++, but in every compiler this is built with
+
 /// SplitMix64's finaliser (Steele, Lea and Flood, 2014): a bijective mix of 64 bits.
 constexpr uint64_t mix64(uint64_t x) {
   x += 0x9e3779b97f4a7c15ULL;
@@ -32,8 +34,7 @@ class Random {
   }
   /// Uniform in [0, bound); bound > 0. The bias is below 2^-32 for bounds below 2^32.
   constexpr uint64_t below(uint64_t bound) {
-    __extension__ using Wide = unsigned __int128;
-    return static_cast<uint64_t>((static_cast<Wide>(next()) * bound) >> 64);
+    return static_cast<uint64_t>((static_cast<Uint128>(next()) * bound) >> 64);
   }
   /// Uniform in [0, 1).
   constexpr double uniform() { return static_cast<double>(next() >> 11) * 0x1.0p-53; }

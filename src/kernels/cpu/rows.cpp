@@ -1,0 +1,179 @@
+#include "kernels/cpu/rows.h"
+
+#include <bit>
+#include <cmath>
+#include <limits>
+
+// Each exported function is cloned per instruction set; the bodies are always inlined into the clones. Sums are kept in
+// 16 lanes of fixed order, which the compiler vectorises without reordering anything.
+#define MYTHOS_INLINE inline __attribute__((always_inline))
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define MYTHOS_CLONES __attribute__((target_clones("arch=skylake-avx512", "arch=haswell", "default")))
+#else
+#define MYTHOS_CLONES
+#endif
+
+namespace mythos::cpu {
+namespace {
+
+constexpr int64_t lanes = 16;
+
+template <class T>
+MYTHOS_INLINE T sum_lanes(const T* acc) {
+  T t[lanes / 2];
+  for (int64_t j = 0; j < lanes / 2; ++j) t[j] = acc[j] + acc[j + lanes / 2];
+  return ((t[0] + t[4]) + (t[2] + t[6])) + ((t[1] + t[5]) + (t[3] + t[7]));
+}
+
+template <class T>
+MYTHOS_INLINE T dot_body(const T* a, const T* b, int64_t n) {
+  T acc[lanes] = {};
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    for (int64_t j = 0; j < lanes; ++j) acc[j] += a[i + j] * b[i + j];
+  }
+  for (int64_t j = 0; i + j < n; ++j) acc[j] += a[i + j] * b[i + j];
+  return sum_lanes(acc);
+}
+
+// exp in float: argument reduced by ln 2 in two parts, then a degree-6 polynomial; within 2 units in the last place.
+// Below -87 the result is about 1e-38, above 88 it saturates; NaN stays NaN.
+MYTHOS_INLINE float exp_of(float x) {
+  x = x < -87.0F ? -87.0F : x;
+  x = x > 88.0F ? 88.0F : x;
+  const float shifted = x * 1.44269504F + 12582912.0F;  // 1.5 * 2^23: the integer part lands in the low mantissa bits
+  const float k = shifted - 12582912.0F;
+  const float r = (x - k * 0.693359375F) + k * 2.12194440e-4F;
+  float p = 1.0F / 720.0F;
+  p = p * r + 1.0F / 120.0F;
+  p = p * r + 1.0F / 24.0F;
+  p = p * r + 1.0F / 6.0F;
+  p = p * r + 0.5F;
+  p = p * r + 1.0F;
+  p = p * r + 1.0F;
+  const int32_t exponent = static_cast<int32_t>(static_cast<uint32_t>(std::bit_cast<int32_t>(shifted) + 127) << 23);
+  return p * std::bit_cast<float>(exponent);
+}
+MYTHOS_INLINE double exp_of(double x) { return std::exp(x); }
+
+template <class T>
+MYTHOS_INLINE T rms_norm_body(const T* x, const T* w, int64_t n, T eps, T* y) {
+  const T rstd = T(1) / std::sqrt(dot_body(x, x, n) / static_cast<T>(n) + eps);
+  for (int64_t i = 0; i < n; ++i) y[i] = x[i] * rstd * w[i];
+  return rstd;
+}
+
+template <class T>
+MYTHOS_INLINE void rms_norm_backward_body(const T* x, const T* w, const T* dy, T rstd, int64_t n, T* dx, T* dw) {
+  T acc[lanes] = {};
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    for (int64_t j = 0; j < lanes; ++j) acc[j] += dy[i + j] * w[i + j] * x[i + j];
+  }
+  for (int64_t j = 0; i + j < n; ++j) acc[j] += dy[i + j] * w[i + j] * x[i + j];
+  const T k = sum_lanes(acc) * rstd * rstd / static_cast<T>(n);
+  for (i = 0; i < n; ++i) {
+    dw[i] += dy[i] * x[i] * rstd;
+    dx[i] = (dy[i] * w[i] - x[i] * k) * rstd;
+  }
+}
+
+template <class T>
+MYTHOS_INLINE void swiglu_body(const T* gate, const T* up, int64_t n, T* y) {
+  for (int64_t i = 0; i < n; ++i) y[i] = gate[i] / (T(1) + exp_of(-gate[i])) * up[i];
+}
+
+template <class T>
+MYTHOS_INLINE void swiglu_backward_body(const T* gate, const T* up, const T* dy, int64_t n, T* dgate, T* dup) {
+  for (int64_t i = 0; i < n; ++i) {
+    const T sigmoid = T(1) / (T(1) + exp_of(-gate[i]));
+    const T d = dy[i];
+    dup[i] = d * gate[i] * sigmoid;
+    dgate[i] = d * up[i] * sigmoid * (T(1) + gate[i] * (T(1) - sigmoid));
+  }
+}
+
+template <class T>
+MYTHOS_INLINE double cross_entropy_body(T* logits, int64_t n, int64_t target, T scale) {
+  T top[lanes];
+  for (int64_t j = 0; j < lanes; ++j) top[j] = logits[0];
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    for (int64_t j = 0; j < lanes; ++j) top[j] = logits[i + j] > top[j] ? logits[i + j] : top[j];
+  }
+  for (; i < n; ++i) top[0] = logits[i] > top[0] ? logits[i] : top[0];
+  T max = top[0];
+  for (int64_t j = 1; j < lanes; ++j) max = top[j] > max ? top[j] : max;
+
+  const double at_target = static_cast<double>(logits[target]) - static_cast<double>(max);
+  double sum = 0;
+  constexpr int64_t block = 4096;  // float lanes inside a block, double across blocks
+  for (int64_t begin = 0; begin < n; begin += block) {
+    const int64_t end = begin + block < n ? begin + block : n;
+    T acc[lanes] = {};
+    i = begin;
+    for (; i + lanes <= end; i += lanes) {
+      for (int64_t j = 0; j < lanes; ++j) {
+        const T p = exp_of(logits[i + j] - max);
+        logits[i + j] = p;
+        acc[j] += p;
+      }
+    }
+    for (; i < end; ++i) {
+      const T p = exp_of(logits[i] - max);
+      logits[i] = p;
+      acc[0] += p;
+    }
+    sum += static_cast<double>(sum_lanes(acc));
+  }
+  const T factor = static_cast<T>(static_cast<double>(scale) / sum);
+  for (i = 0; i < n; ++i) logits[i] *= factor;
+  logits[target] -= scale;
+  return std::log(sum) - at_target;
+}
+
+template <class T>
+MYTHOS_INLINE void rotate_body(const T* x, const float* c, const float* s, T sign, int64_t n, T* out) {
+  for (int64_t i = 0; i < n; ++i) {
+    const T a = x[2 * i];
+    const T b = x[2 * i + 1];
+    const T cosine = static_cast<T>(c[i]);
+    const T sine = sign * static_cast<T>(s[i]);
+    out[2 * i] = a * cosine - b * sine;
+    out[2 * i + 1] = a * sine + b * cosine;
+  }
+}
+
+}  // namespace
+
+// clang-format off
+#define MYTHOS_ROW_KERNELS(T)                                                                                        \
+  template <> MYTHOS_CLONES T rms_norm_row(const T* x, const T* w, int64_t n, T eps, T* y) {                         \
+    return rms_norm_body(x, w, n, eps, y);                                                                           \
+  }                                                                                                                  \
+  template <> MYTHOS_CLONES void rms_norm_backward_row(const T* x, const T* w, const T* dy, T rstd, int64_t n,       \
+                                                       T* dx, T* dw) {                                               \
+    rms_norm_backward_body(x, w, dy, rstd, n, dx, dw);                                                               \
+  }                                                                                                                  \
+  template <> MYTHOS_CLONES void swiglu_row(const T* gate, const T* up, int64_t n, T* y) {                           \
+    swiglu_body(gate, up, n, y);                                                                                     \
+  }                                                                                                                  \
+  template <> MYTHOS_CLONES void swiglu_backward_row(const T* gate, const T* up, const T* dy, int64_t n, T* dgate,   \
+                                                     T* dup) {                                                       \
+    swiglu_backward_body(gate, up, dy, n, dgate, dup);                                                               \
+  }                                                                                                                  \
+  template <> MYTHOS_CLONES double cross_entropy_row(T* logits, int64_t n, int64_t target, T scale) {                \
+    return cross_entropy_body(logits, n, target, scale);                                                             \
+  }                                                                                                                  \
+  template <> MYTHOS_CLONES void rotate_row(const T* x, const float* c, const float* s, T sign, int64_t n, T* out) { \
+    rotate_body(x, c, s, sign, n, out);                                                                              \
+  }                                                                                                                  \
+  template <> MYTHOS_CLONES T dot_row(const T* a, const T* b, int64_t n) { return dot_body(a, b, n); }               \
+  template <> MYTHOS_CLONES void axpy_row(T a, const T* x, int64_t n, T* y) {                                        \
+    for (int64_t i = 0; i < n; ++i) y[i] += a * x[i];                                                                \
+  }
+MYTHOS_ROW_KERNELS(float)
+MYTHOS_ROW_KERNELS(double)
+// clang-format on
+
+}  // namespace mythos::cpu

@@ -1,0 +1,26 @@
+// The LM head and cross-entropy as one chunked op: the logits of the whole batch never exist at once.
+#pragma once
+
+#include "kernels/weight.h"
+
+namespace mythos {
+
+inline constexpr int64_t ignored_target = -100;
+
+/// Sum over positions of the cross-entropy of `hidden @ weight^T` against `targets`, divided by `denominator`: the mean
+/// where that is the number of counted targets of the whole global batch, whatever the split into micro-batches.
+/// hidden: [N, D], weight: [V, D], targets: int64 [N] in [0, V) or ignored_target. Returns a scalar in fp32 at least.
+/// Gradients are computed in the same pass, chunk by chunk (`chunk_rows` rows of logits at a time, 0: a fitting size).
+/// Where weight.grad is defined it is added to in the *forward* pass, so the loss must then be backpropagated with
+/// gradient 1.
+at::Tensor linear_cross_entropy(const at::Tensor& hidden, const Weight& weight, const at::Tensor& targets,
+                                double denominator, int64_t chunk_rows = 0);
+
+/// The same with all logits at once, from composite ATen operations.
+at::Tensor linear_cross_entropy_reference(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& targets,
+                                          double denominator);
+
+/// Rows of logits the op holds at a time for this vocabulary: at most 64 MiB of fp32, at least 64 rows.
+int64_t cross_entropy_chunk_rows(int64_t vocabulary);
+
+}  // namespace mythos

@@ -1,0 +1,62 @@
+#include "kernels/linear.h"
+
+#include <torch/csrc/autograd/custom_function.h>
+
+namespace mythos {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::Variable;
+using torch::autograd::variable_list;
+
+struct Linear : torch::autograd::Function<Linear> {
+  static Variable forward(AutogradContext* ctx, const Variable& x, const Variable& w, const at::Tensor& grad) {
+    ctx->save_for_backward({x, w});
+    ctx->saved_data["grad"] = grad;
+    return at::linear(x, w);
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const auto saved = ctx->get_saved_variables();
+    const at::Tensor dy = grads[0].reshape({-1, grads[0].size(-1)});
+    at::Tensor sink = ctx->saved_data["grad"].toTensor();
+    sink.addmm_(dy.t(), saved[0].reshape({-1, saved[0].size(-1)}));
+    at::Tensor dx;
+    if (ctx->needs_input_grad(0)) dx = at::mm(dy, saved[1]).view(saved[0].sizes());
+    return {dx, at::Tensor(), at::Tensor()};
+  }
+};
+
+struct Embedding : torch::autograd::Function<Embedding> {
+  static Variable forward(AutogradContext* ctx, const at::Tensor& ids, const Variable& table, const at::Tensor& grad) {
+    ctx->save_for_backward({ids});
+    ctx->saved_data["grad"] = grad;
+    ctx->saved_data["rows"] = table.size(0);
+    auto shape = ids.sizes().vec();
+    shape.push_back(table.size(1));
+    return at::index_select(table, 0, ids.reshape(-1)).view(shape);
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const at::Tensor ids = ctx->get_saved_variables()[0].reshape(-1);
+    const at::Tensor dy = grads[0].reshape({ids.size(0), -1});
+    at::Tensor sink = ctx->saved_data["grad"].toTensor();
+    const bool own = !sink.defined();
+    if (own) sink = at::zeros({ctx->saved_data["rows"].toInt(), dy.size(1)}, dy.options());
+    sink.index_add_(0, ids, dy);
+    return {at::Tensor(), own ? sink : at::Tensor(), at::Tensor()};
+  }
+};
+
+}  // namespace
+
+at::Tensor linear(const at::Tensor& x, const Weight& weight) {
+  if (!weight.grad.defined() || !at::GradMode::is_enabled()) return at::linear(x, weight.value);
+  return Linear::apply(x, weight.value, weight.grad);
+}
+
+at::Tensor embedding(const at::Tensor& ids, const Weight& table) {
+  return Embedding::apply(ids, table.value, table.grad);
+}
+
+}  // namespace mythos

@@ -1,0 +1,52 @@
+// The whole model: embedding, prelude, looped block, coda, norm, tied head.
+#pragma once
+
+#include "model/recurrent.h"
+
+namespace mythos {
+
+struct ForwardOptions {
+  int64_t n_loops = 0;  ///< 0: the configuration's max_loop_iters; may exceed it
+  Recompute recompute = Recompute::none;
+  KvCache* cache = nullptr;  ///< with a cache every loop runs, and positions go on from its length
+  const LoopObserver* observer = nullptr;
+};
+
+class Model {
+ public:
+  /// Parameters are zero until initialize() or a checkpoint fills them.
+  Model(const ModelConfig& config, at::Device device, at::ScalarType compute, at::ScalarType master, bool gradients);
+  Model(const Model&) = delete;
+  Model& operator=(const Model&) = delete;
+
+  [[nodiscard]] const ModelConfig& config() const { return config_; }
+  [[nodiscard]] ParameterStore& parameters() { return store_; }
+  [[nodiscard]] const ParameterStore& parameters() const { return store_; }
+  /// Not trained and not counted, but saved: the router bias, fp32 [n_experts].
+  [[nodiscard]] std::vector<NamedTensor> named_buffers() const;
+
+  /// ids: int64 [B, T] -> the normalised hidden states the head reads, [B, T, D]. Throws Error for ids outside the
+  /// vocabulary, and where positions would exceed max_seq_len.
+  at::Tensor hidden(const at::Tensor& ids, const ForwardOptions& options = {});
+  /// hidden [.., D] -> logits [.., V].
+  [[nodiscard]] at::Tensor logits(const at::Tensor& hidden) const;
+  /// Cross-entropy summed over targets [B, T] and divided by `denominator`: see linear_cross_entropy.
+  at::Tensor loss(const at::Tensor& ids, const at::Tensor& targets, double denominator,
+                  const ForwardOptions& options = {});
+
+  /// max and min over channels of A, the spectral radius of the injection: (max, min).
+  [[nodiscard]] std::pair<double, double> spectral_radius() const;
+  /// A, fp32 at least, [D].
+  [[nodiscard]] at::Tensor injection_decay_values() const;
+
+ private:
+  ModelConfig config_;
+  ParameterStore store_;
+  at::Tensor router_bias_;
+  RotaryTable rotary_;
+  Weight embed_, norm_;
+  std::vector<DenseBlock> prelude_, coda_;
+  RecurrentBlock recurrent_;
+};
+
+}  // namespace mythos

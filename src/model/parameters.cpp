@@ -1,0 +1,236 @@
+#include "model/parameters.h"
+
+#include "base/error.h"
+#include "base/random.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+
+#include <cmath>
+
+namespace mythos {
+
+int64_t LeafLayout::numel() const {
+  int64_t n = 1;
+  for (const int64_t s : shape) n *= s;
+  return n;
+}
+
+namespace {
+
+constexpr int64_t alignment = 16;  // elements: 64 bytes of fp32, what vector loads and grouped GEMMs want
+
+int64_t aligned(int64_t n) { return (n + alignment - 1) / alignment * alignment; }
+
+// A leaf before it has an offset: its parts in order.
+struct LeafPlan {
+  std::string name;
+  std::vector<int64_t> shape;
+  std::vector<std::string> parts;
+};
+
+class LeafPlanner {
+ public:
+  LeafPlanner(const ModelConfig& config, int64_t unit) : c_(config), unit_(unit) {}
+
+  void single(const std::string& name, std::vector<int64_t> shape) {
+    plans_.push_back({name, std::move(shape), {name}});
+  }
+  void joined(const std::string& name, std::vector<int64_t> shape, std::vector<std::string> parts) {
+    plans_.push_back({name, std::move(shape), std::move(parts)});
+  }
+
+  void feed_forward(const std::string& p, int64_t width) {
+    joined(p + "gate_up", {2 * width, c_.dim}, {p + "gate.weight", p + "up.weight"});
+    single(p + "down.weight", {c_.dim, width});
+  }
+
+  void block(const std::string& p, bool moe) {
+    const std::string a = p + "attn.";
+    if (c_.attn_type == AttentionType::mla) {
+      joined(a + "down", {c_.q_lora_rank + c_.kv_lora_rank + c_.qk_rope_head_dim, c_.dim},
+             {a + "q_down.weight", a + "kv_down.weight"});
+      joined(a + "q_up", {c_.n_heads * (c_.qk_nope_head_dim + c_.qk_rope_head_dim), c_.q_lora_rank},
+             {a + "q_up_nope.weight", a + "q_up_rope.weight"});
+      single(a + "kv_up.weight", {c_.n_heads * (c_.qk_nope_head_dim + c_.v_head_dim), c_.kv_lora_rank});
+      single(a + "wo.weight", {c_.dim, c_.n_heads * c_.v_head_dim});
+      single(a + "q_norm.weight", {c_.q_lora_rank});
+      single(a + "kv_norm.weight", {c_.kv_lora_rank});
+    } else {
+      joined(a + "qkv", {(c_.n_heads + 2 * c_.n_kv_heads) * c_.head_dim(), c_.dim},
+             {a + "wq.weight", a + "wk.weight", a + "wv.weight"});
+      single(a + "wo.weight", {c_.dim, c_.n_heads * c_.head_dim()});
+    }
+    single(p + "attn_norm.weight", {c_.dim});
+    single(p + "ffn_norm.weight", {c_.dim});
+    if (!moe) {
+      feed_forward(p + "ffn.", c_.dense_dim());
+      return;
+    }
+    single(p + "ffn.router.weight", {c_.n_experts, c_.dim});
+    std::vector<std::string> gate_up, down;
+    for (int64_t e = 0; e < c_.n_experts; ++e) {
+      const std::string x = fmt::format("{}ffn.routed_experts.{}.", p, e);
+      gate_up.insert(gate_up.end(), {x + "gate.weight", x + "up.weight"});
+      down.push_back(x + "down.weight");
+    }
+    joined(p + "ffn.routed.gate_up", {c_.n_experts, 2 * c_.expert_dim, c_.dim}, std::move(gate_up));
+    joined(p + "ffn.routed.down", {c_.n_experts, c_.dim, c_.expert_dim}, std::move(down));
+    for (int64_t e = 0; e < c_.n_shared_experts; ++e) {
+      feed_forward(fmt::format("{}ffn.shared_experts.{}.", p, e), c_.shared_dim());
+    }
+  }
+
+  void recurrent() {
+    block("recurrent.block.", true);
+    single("recurrent.injection.log_A", {c_.dim});
+    single("recurrent.injection.log_dt", {1});
+    single("recurrent.injection.B", {c_.dim});
+    single("recurrent.act.halt.weight", {1, c_.dim});
+    single("recurrent.act.halt.bias", {1});
+    single("recurrent.lora.B", {c_.lora_rank, c_.dim});
+    single("recurrent.lora.down.weight", {c_.lora_rank, c_.dim});
+    single("recurrent.lora.scale.weight", {c_.max_loop_iters, c_.lora_rank});
+    single("recurrent.norm.weight", {c_.dim});
+  }
+
+  // Matrices first, vectors after them, so that "decay matrices only" is two ranges of one buffer.
+  FlatLayout::Unit place(const std::unordered_map<std::string, size_t>& index, std::vector<ParameterPlace>& places,
+                         const std::vector<ParameterSpec>& specs) const {
+    FlatLayout::Unit u;
+    u.name = unit_name(c_, unit_);
+    int64_t offset = 0;
+    for (const bool matrices : {true, false}) {
+      for (const auto& plan : plans_) {
+        if ((plan.shape.size() > 1) != matrices) continue;
+        LeafLayout leaf{plan.name, plan.shape, offset, matrices};
+        int64_t at = offset;
+        for (const auto& part : plan.parts) {
+          const size_t i = index.at(part);
+          places[i] = {unit_, at};
+          at += specs[i].numel();
+        }
+        offset = aligned(offset + leaf.numel());
+        u.leaves.push_back(std::move(leaf));
+      }
+      if (matrices) u.matrices_end = offset;
+    }
+    u.size = offset;
+    return u;
+  }
+
+ private:
+  const ModelConfig& c_;
+  int64_t unit_;
+  std::vector<LeafPlan> plans_;
+};
+
+}  // namespace
+
+FlatLayout flat_layout(const ModelConfig& c) {
+  FlatLayout layout;
+  layout.parameters = parameter_specs(c);
+  layout.places.resize(layout.parameters.size());
+  std::unordered_map<std::string, size_t> index;
+  for (size_t i = 0; i < layout.parameters.size(); ++i) index[layout.parameters[i].name] = i;
+  for (int64_t u = 0; u < unit_count(c); ++u) {
+    LeafPlanner planner(c, u);
+    if (u == 0) {
+      planner.single("embed.weight", {c.vocab_size, c.dim});
+      planner.single("norm.weight", {c.dim});
+    } else if (u == c.prelude_layers + 1) {
+      planner.recurrent();
+    } else {
+      planner.block(unit_name(c, u) + ".", false);
+    }
+    layout.units.push_back(planner.place(index, layout.places, layout.parameters));
+  }
+  return layout;
+}
+
+ParameterStore::ParameterStore(const ModelConfig& config, at::Device device, at::ScalarType compute,
+                               at::ScalarType master, bool gradients)
+    : layout_(flat_layout(config)), device_(device), compute_(compute), master_(master) {
+  const auto options = at::TensorOptions(device);
+  for (const auto& unit : layout_.units) {
+    values_.push_back(at::zeros({unit.size}, options.dtype(master)));
+    compute_values_.push_back(compute == master ? values_.back() : at::zeros({unit.size}, options.dtype(compute)));
+    if (gradients) {
+      gradients_.push_back(at::zeros({unit.size}, options.dtype(master)));
+      compute_gradients_.push_back(compute == master ? gradients_.back()
+                                                     : at::zeros({unit.size}, options.dtype(compute)));
+    }
+    for (const auto& leaf : unit.leaves) {
+      Weight w;
+      w.value = compute_values_.back().narrow(0, leaf.offset, leaf.numel()).view(leaf.shape).detach();
+      if (gradients) {
+        w.grad = compute_gradients_.back().narrow(0, leaf.offset, leaf.numel()).view(leaf.shape);
+        w.value.set_requires_grad(true);
+        w.value.mutable_grad() = w.grad;
+      }
+      leaves_.emplace(leaf.name, std::move(w));
+    }
+  }
+}
+
+Weight ParameterStore::leaf(const std::string& name) const { return leaves_.at(name); }
+
+std::vector<NamedTensor> ParameterStore::named(const std::vector<at::Tensor>& flat) const {
+  std::vector<NamedTensor> out;
+  if (flat.empty()) return out;
+  out.reserve(layout_.parameters.size());
+  for (size_t i = 0; i < layout_.parameters.size(); ++i) {
+    const auto& spec = layout_.parameters[i];
+    const auto& place = layout_.places[i];
+    out.push_back(
+        {spec.name, flat[static_cast<size_t>(place.unit)].narrow(0, place.offset, spec.numel()).view(spec.shape)});
+  }
+  return out;
+}
+
+void ParameterStore::refresh_compute() {
+  if (compute_ == master_) return;
+  for (size_t u = 0; u < units(); ++u) compute_values_[u].copy_(values_[u]);
+}
+
+void ParameterStore::flush_gradients() {
+  if (compute_ == master_) return;
+  for (size_t u = 0; u < gradients_.size(); ++u) {
+    gradients_[u].add_(compute_gradients_[u]);
+    compute_gradients_[u].zero_();
+  }
+}
+
+void ParameterStore::zero_gradients() {
+  for (auto& g : gradients_) g.zero_();
+  if (compute_ != master_) {
+    for (auto& g : compute_gradients_) g.zero_();
+  }
+}
+
+void initialize(ParameterStore& store, const ModelConfig& config, uint64_t seed) {
+  const at::NoGradGuard no_grad;
+  for (auto& [name, tensor] : store.named_values()) {
+    const auto ends_with = [&n = name](std::string_view end) { return n.ends_with(end); };
+    if (ends_with("log_A") || ends_with("log_dt")) {
+      tensor.zero_();
+    } else if (ends_with("injection.B")) {
+      tensor.fill_(0.1);
+    } else if (ends_with("norm.weight")) {
+      tensor.fill_(1.0);
+    } else {
+      // Drawn on the CPU in fp32, one generator per parameter: the same values whatever the device, dtype or layout.
+      auto generator = at::make_generator<at::CPUGeneratorImpl>(derive_seed(seed, 0, name));
+      at::Tensor drawn = at::empty(tensor.sizes(), at::kFloat);
+      if (ends_with("halt.bias")) {
+        const double bound = 1.0 / std::sqrt(static_cast<double>(config.dim));
+        drawn.uniform_(-bound, bound, generator);
+      } else {
+        drawn.normal_(0.0, 0.02, generator);
+      }
+      tensor.copy_(drawn);
+    }
+  }
+  store.refresh_compute();
+}
+
+}  // namespace mythos

@@ -1,0 +1,141 @@
+#include "model/recurrent.h"
+
+#include "kernels/linear.h"
+#include "kernels/rms_norm.h"
+
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+namespace mythos {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+using LoopBody = std::function<at::Tensor(const at::Tensor& h, const at::Tensor& e)>;
+
+// Keeps only h and e; backward runs the body again with gradients on. Weights are reached inside and add to their own
+// gradient buffers, so shared weights cost nothing extra however many loops there are.
+struct RecomputedLoop : torch::autograd::Function<RecomputedLoop> {
+  struct Held : torch::CustomClassHolder {
+    explicit Held(LoopBody b) : body(std::move(b)) {}
+    LoopBody body;
+  };
+
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& h, const at::Tensor& e, LoopBody body) {
+    ctx->save_for_backward({h, e});
+    at::Tensor out = body(h, e);
+    ctx->saved_data["body"] = c10::IValue::make_capsule(c10::make_intrusive<Held>(std::move(body)));
+    return out;
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const auto saved = ctx->get_saved_variables();
+    const auto held = c10::static_intrusive_pointer_cast<Held>(ctx->saved_data["body"].toCapsule());
+    at::Tensor h = saved[0].detach().set_requires_grad(true);
+    at::Tensor e = saved[1].detach().set_requires_grad(true);
+    {
+      const at::AutoGradMode on(true);
+      const at::Tensor out = held->body(h, e);
+      torch::autograd::backward({out}, {grads[0]});
+    }
+    return {h.grad(), e.grad(), at::Tensor()};
+  }
+};
+
+}  // namespace
+
+at::Tensor injection_decay(const at::Tensor& log_a, const at::Tensor& log_dt) {
+  const auto type = accumulate_type(log_a.scalar_type());
+  return (log_dt.to(type) + log_a.to(type)).clamp(-16, 20).exp().neg().exp();
+}
+
+at::Tensor loop_signal(int64_t t, int64_t dim, const at::TensorOptions& options) {
+  const auto wide = at::TensorOptions(accumulate_type(c10::typeMetaToScalarType(options.dtype())));
+  const int64_t channels = dim / 8;
+  at::Tensor signal = at::zeros({dim}, wide);
+  if (channels > 0) {
+    const at::Tensor exponent = at::arange(0, channels, 2, wide) / static_cast<double>(channels);
+    const at::Tensor angle = at::reciprocal(at::pow(at::Scalar(10000.0), exponent)) * static_cast<double>(t);
+    signal.narrow(0, 0, channels).copy_(at::cat({angle.sin(), angle.cos()}).narrow(0, 0, channels));
+  }
+  return signal.to(options.device());
+}
+
+at::Tensor halting_weight(const at::Tensor& p, double threshold, HaltingState& state) {
+  const at::Tensor remainder = (1.0 - state.cumulative).clamp_min(0);
+  const at::Tensor last = (state.cumulative + p).ge(threshold);
+  const at::Tensor running = state.halted.logical_not().to(p.scalar_type());
+  const at::Tensor weight = at::where(last, remainder, p) * running;
+  state.cumulative = state.cumulative + p * running;
+  state.halted = state.halted.logical_or(state.cumulative.ge(threshold));
+  return weight;
+}
+
+RecurrentBlock::RecurrentBlock(const ModelConfig& c, const ParameterStore& store, at::Tensor router_bias)
+    : dim_(c.dim),
+      max_loops_(c.max_loop_iters),
+      threshold_(c.act_threshold),
+      norm_(store.leaf("recurrent.norm.weight")),
+      attn_norm_(store.leaf("recurrent.block.attn_norm.weight")),
+      ffn_norm_(store.leaf("recurrent.block.ffn_norm.weight")),
+      log_a_(store.leaf("recurrent.injection.log_A")),
+      log_dt_(store.leaf("recurrent.injection.log_dt")),
+      b_(store.leaf("recurrent.injection.B")),
+      halt_(store.leaf("recurrent.act.halt.weight")),
+      halt_bias_(store.leaf("recurrent.act.halt.bias")),
+      lora_down_(store.leaf("recurrent.lora.down.weight")),
+      lora_b_(store.leaf("recurrent.lora.B")),
+      lora_scale_(store.leaf("recurrent.lora.scale.weight")),
+      attn_(c, store, "recurrent.block.attn."),
+      experts_(c, store, "recurrent.block.ffn.", std::move(router_bias)) {}
+
+at::Tensor RecurrentBlock::loop(const at::Tensor& h, const at::Tensor& e, int64_t t,
+                                const RotaryTable::Slice& positions, CacheEntry* cache, at::Tensor* chosen) const {
+  const auto type = accumulate_type(h.scalar_type());
+  const at::Tensor signal = loop_signal(t, dim_, h.options());
+  const at::Tensor c = rms_norm((h.to(type) + signal + e.to(type)).to(h.scalar_type()), norm_);
+  const at::Tensor x = c + attn_.forward(rms_norm(c, attn_norm_), positions, cache);
+  const at::Tensor u = x + experts_.forward(rms_norm(x, ffn_norm_), chosen);
+  // The weights' row of this loop; loops beyond the trained ones reuse the last row.
+  const at::Tensor scale = lora_scale_.value.select(0, std::min(t, max_loops_ - 1));
+  const at::Tensor lora = at::matmul(linear(u, lora_down_) * scale, lora_b_.value);
+  const at::Tensor decay = injection_decay(log_a_.value, log_dt_.value);
+  return (decay * h.to(type) + b_.value.to(type) * e.to(type) + u.to(type) + lora.to(type)).to(h.scalar_type());
+}
+
+at::Tensor RecurrentBlock::forward(const at::Tensor& e, int64_t n_loops, const RotaryTable::Slice& positions,
+                                   Recompute recompute, KvCache* cache, const LoopObserver* observer) const {
+  const auto type = accumulate_type(e.scalar_type());
+  const bool again = recompute == Recompute::loop && at::GradMode::is_enabled() && e.requires_grad();
+  HaltingState halting{at::zeros({e.size(0), e.size(1)}, e.options().dtype(type)),
+                       at::zeros({e.size(0), e.size(1)}, e.options().dtype(at::kBool))};
+  at::Tensor h = e;
+  at::Tensor out = at::zeros(e.sizes(), e.options().dtype(type));
+  for (int64_t t = 0; t < n_loops; ++t) {
+    at::Tensor chosen;
+    at::Tensor* const wanted = observer != nullptr ? &chosen : nullptr;
+    if (again) {
+      // The observer's wish is for the forward pass only: by the time of the second run `chosen` is gone.
+      bool first = true;
+      h = RecomputedLoop::apply(
+          h, e, LoopBody([this, t, positions, wanted, first](const at::Tensor& state, const at::Tensor& input) mutable {
+            at::Tensor* const out_chosen = first ? wanted : nullptr;
+            first = false;
+            return loop(state, input, t, positions, nullptr, out_chosen);
+          }));
+    } else {
+      h = loop(h, e, t, positions, cache != nullptr ? &cache->loop(t) : nullptr, wanted);
+    }
+    const at::Tensor wide = h.to(type);
+    const at::Tensor p = (at::matmul(wide, halt_.value.to(type).t()).squeeze(-1) + halt_bias_.value.to(type)).sigmoid();
+    const at::Tensor weight = halting_weight(p, threshold_, halting);
+    out = out + weight.unsqueeze(-1) * wide;
+    if (observer != nullptr) (*observer)({t, h.detach(), p.detach(), weight.detach(), chosen});
+    // Worth a look only on the CPU: elsewhere it would wait for the device, and the result is the same without.
+    if (cache == nullptr && t + 1 < n_loops && h.device().is_cpu() && halting.halted.all().item<bool>()) break;
+  }
+  return out.to(e.scalar_type());
+}
+
+}  // namespace mythos

@@ -1,0 +1,40 @@
+// One optimizer step: micro-steps that accumulate gradients, then clip and update.
+#pragma once
+
+#include "model/model.h"
+#include "optim/adamw.h"
+
+namespace mythos {
+
+struct StepOptions {
+  double clip = 1.0;    ///< global gradient norm above which gradients are scaled down; 0: never
+  int64_t n_loops = 0;  ///< 0: the model's max_loop_iters
+  Recompute recompute = Recompute::none;
+  double loss_tokens = 0;  ///< targets in the whole global batch: what the loss is divided by
+};
+
+struct StepResult {
+  double loss = 0;           ///< mean over the global batch
+  double gradient_norm = 0;  ///< before clipping
+  bool updated = false;      ///< false: loss or norm not finite, and no weight, moment or counter was touched
+};
+
+class TrainStep {
+ public:
+  TrainStep(Model& model, AdamW& optimizer) : model_(model), optimizer_(optimizer) {}
+
+  /// Clears what an earlier, unfinished step accumulated.
+  void begin(const StepOptions& options);
+  /// Forward and backward of ids and targets, int64 [B, T] on the CPU or the model's device.
+  void micro_step(const at::Tensor& ids, const at::Tensor& targets);
+  /// Clips, updates with this learning rate and reports.
+  StepResult finish(double lr);
+
+ private:
+  Model& model_;
+  AdamW& optimizer_;
+  StepOptions options_;
+  at::Tensor loss_;
+};
+
+}  // namespace mythos
