@@ -109,6 +109,14 @@ at::Tensor linear_cross_entropy(const at::Tensor& hidden, const Weight& weight, 
   TORCH_CHECK(hidden.dim() == 2 && targets.dim() == 1 && hidden.size(0) == targets.size(0),
               "linear_cross_entropy takes hidden [N, D] and targets [N], got ", hidden.sizes(), " and ",
               targets.sizes());
+  if (targets.device().is_cpu() && targets.numel() > 0) {
+    // The kernel writes at the target's place in a row of logits.
+    const at::Tensor counted = targets.masked_fill(targets.eq(ignored_target), 0);
+    const auto [low, high] = counted.aminmax();
+    TORCH_CHECK_INDEX(low.item<int64_t>() >= 0 && high.item<int64_t>() < weight.value.size(0),
+                      "linear_cross_entropy: targets from ", low.item<int64_t>(), " to ", high.item<int64_t>(),
+                      " do not fit ", weight.value.size(0), " classes");
+  }
   if (chunk_rows <= 0) chunk_rows = cross_entropy_chunk_rows(weight.value.size(0));
   const bool gradients = at::GradMode::is_enabled();
   const at::Tensor value = gradients ? weight.value : weight.value.detach();

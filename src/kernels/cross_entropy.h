@@ -10,6 +10,7 @@ inline constexpr int64_t ignored_target = -100;
 /// Sum over positions of the cross-entropy of `hidden @ weight^T` against `targets`, divided by `denominator`: the mean
 /// where that is the number of counted targets of the whole global batch, whatever the split into micro-batches.
 /// hidden: [N, D], weight: [V, D], targets: int64 [N] in [0, V) or ignored_target. Returns a scalar in fp32 at least.
+/// Throws c10::IndexError for other targets (on the CPU, before anything is written).
 /// Gradients are computed in the same pass, chunk by chunk (`chunk_rows` rows of logits at a time, 0: a fitting size).
 /// Where weight.grad is defined it is added to in the *forward* pass, so the loss must then be backpropagated with
 /// gradient 1.

@@ -17,6 +17,16 @@ const ModelConfig& checked(const ModelConfig& config) {
   return config;
 }
 
+// Looks only where it costs no wait for a device.
+void check_ids(const at::Tensor& ids, int64_t vocabulary) {
+  if (!ids.device().is_cpu()) return;
+  const auto [low, high] = ids.aminmax();
+  if (low.item<int64_t>() >= 0 && high.item<int64_t>() < vocabulary) return;
+  const int64_t bad = low.item<int64_t>() < 0 ? low.item<int64_t>() : high.item<int64_t>();
+  throw usage_error(fmt::format("token id {} is outside the model's vocabulary of {}", bad, with_commas(vocabulary)),
+                    "the tokenizer does not belong to this model");
+}
+
 std::vector<DenseBlock> dense_blocks(const ModelConfig& config, const ParameterStore& store, const char* part,
                                      int64_t n) {
   std::vector<DenseBlock> blocks;
@@ -50,15 +60,7 @@ at::Tensor Model::hidden(const at::Tensor& ids, const ForwardOptions& options) {
         fmt::format("{} positions asked, the model has {} (model.max_seq_len)", first + t_count, config_.max_seq_len),
         "shorten the text or the number of new tokens");
   }
-  if (ids.device().is_cpu()) {
-    const auto [low, high] = ids.aminmax();
-    if (low.item<int64_t>() < 0 || high.item<int64_t>() >= config_.vocab_size) {
-      const int64_t bad = low.item<int64_t>() < 0 ? low.item<int64_t>() : high.item<int64_t>();
-      throw usage_error(
-          fmt::format("token id {} is outside the model's vocabulary of {}", bad, with_commas(config_.vocab_size)),
-          "the tokenizer does not belong to this model");
-    }
-  }
+  check_ids(ids, config_.vocab_size);
   const int64_t loops = options.n_loops != 0 ? options.n_loops : config_.max_loop_iters;
   if (loops < 1) throw usage_error(fmt::format("{} loops asked, at least 1 is needed", loops));
 
@@ -79,6 +81,7 @@ at::Tensor Model::logits(const at::Tensor& hidden_states) const { return linear(
 
 at::Tensor Model::loss(const at::Tensor& ids, const at::Tensor& targets, double denominator,
                        const ForwardOptions& options) {
+  if (targets.device().is_cpu()) check_ids(targets.masked_fill(targets.eq(ignored_target), 0), config_.vocab_size);
   const at::Tensor h = hidden(ids, options);
   return linear_cross_entropy(h.reshape({-1, h.size(-1)}), embed_, targets.reshape({-1}), denominator);
 }

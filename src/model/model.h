@@ -30,7 +30,8 @@ class Model {
   at::Tensor hidden(const at::Tensor& ids, const ForwardOptions& options = {});
   /// hidden [.., D] -> logits [.., V].
   [[nodiscard]] at::Tensor logits(const at::Tensor& hidden) const;
-  /// Cross-entropy summed over targets [B, T] and divided by `denominator`: see linear_cross_entropy.
+  /// Cross-entropy summed over targets [B, T] and divided by `denominator`: see linear_cross_entropy. Throws Error for
+  /// targets outside the vocabulary (ignored_target apart).
   at::Tensor loss(const at::Tensor& ids, const at::Tensor& targets, double denominator,
                   const ForwardOptions& options = {});
 

@@ -107,7 +107,8 @@ at::Tensor RecurrentBlock::loop(const at::Tensor& h, const at::Tensor& e, int64_
 at::Tensor RecurrentBlock::forward(const at::Tensor& e, int64_t n_loops, const RotaryTable::Slice& positions,
                                    Recompute recompute, KvCache* cache, const LoopObserver* observer) const {
   const auto type = accumulate_type(e.scalar_type());
-  const bool again = recompute == Recompute::loop && at::GradMode::is_enabled() && e.requires_grad();
+  const bool again =
+      recompute == Recompute::loop && cache == nullptr && at::GradMode::is_enabled() && e.requires_grad();
   HaltingState halting{at::zeros({e.size(0), e.size(1)}, e.options().dtype(type)),
                        at::zeros({e.size(0), e.size(1)}, e.options().dtype(at::kBool))};
   at::Tensor h = e;

@@ -1,12 +1,9 @@
 #include "kernels/cpu/rows.h"
 
-#include <bit>
-#include <cmath>
-#include <limits>
+#include "kernels/cpu/exp.h"
 
 // Each exported function is cloned per instruction set; the bodies are always inlined into the clones. Sums are kept in
 // 16 lanes of fixed order, which the compiler vectorises without reordering anything.
-#define MYTHOS_INLINE inline __attribute__((always_inline))
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #define MYTHOS_CLONES __attribute__((target_clones("arch=skylake-avx512", "arch=haswell", "default")))
 #else
@@ -35,26 +32,6 @@ MYTHOS_INLINE T dot_body(const T* a, const T* b, int64_t n) {
   for (int64_t j = 0; i + j < n; ++j) acc[j] += a[i + j] * b[i + j];
   return sum_lanes(acc);
 }
-
-// exp in float: argument reduced by ln 2 in two parts, then a degree-6 polynomial; within 2 units in the last place.
-// Below -87 the result is about 1e-38, above 88 it saturates; NaN stays NaN.
-MYTHOS_INLINE float exp_of(float x) {
-  x = x < -87.0F ? -87.0F : x;
-  x = x > 88.0F ? 88.0F : x;
-  const float shifted = x * 1.44269504F + 12582912.0F;  // 1.5 * 2^23: the integer part lands in the low mantissa bits
-  const float k = shifted - 12582912.0F;
-  const float r = (x - k * 0.693359375F) + k * 2.12194440e-4F;
-  float p = 1.0F / 720.0F;
-  p = p * r + 1.0F / 120.0F;
-  p = p * r + 1.0F / 24.0F;
-  p = p * r + 1.0F / 6.0F;
-  p = p * r + 0.5F;
-  p = p * r + 1.0F;
-  p = p * r + 1.0F;
-  const int32_t exponent = static_cast<int32_t>(static_cast<uint32_t>(std::bit_cast<int32_t>(shifted) + 127) << 23);
-  return p * std::bit_cast<float>(exponent);
-}
-MYTHOS_INLINE double exp_of(double x) { return std::exp(x); }
 
 template <class T>
 MYTHOS_INLINE T rms_norm_body(const T* x, const T* w, int64_t n, T eps, T* y) {
