@@ -1,13 +1,22 @@
 """Unpacks from the pinned wheels just what the build links: headers and the libraries of LibTorch's CPU side and of Arrow.
 
 usage: unpack_wheels.py LOCK WHEELS_DIR SITE_DIR
-Each wheel's sha256 is compared with LOCK again, so a wheel that was altered on disk is refused too.
+
+Each wheel's sha256 is compared with LOCK again, so a wheel that was altered on disk is refused too. SITE_DIR is replaced
+as a whole, once everything is unpacked beside it.
 """
-import gzip, hashlib, os, re, shutil, sys, zipfile
+import gzip
+import hashlib
+import os
+import re
+import shutil
+import sys
+import zipfile
 
 WANTED = {
     "torch": re.compile(
-        r"torch/(include/.*|lib/(libtorch_cpu|libc10|libgomp|libtorch_global_deps|libgfortran|libquadmath|libshm)\.so.*|version\.py)"),
+        r"torch/(include/.*|version\.py|lib/(libtorch_cpu|libc10|libgomp|libtorch_global_deps|libgfortran|libquadmath|"
+        r"libshm)\.so.*)|torch-.*/(LICENSE|licenses/LICENSE)"),
     "pyarrow": re.compile(r"pyarrow/(include/.*|lib(arrow|parquet|arrow_s3|arrow_compute)\.so\.[0-9]+)"),
     "nvidia_cuda_runtime": re.compile(r"nvidia/.*/libcudart\.so.*"),
     "nvidia_cuda_cupti": re.compile(r"nvidia/.*/libcupti\.so.*"),
@@ -16,30 +25,43 @@ WANTED = {
 O200K_SHA256 = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
 
 
+def sha256(path):
+    digest = hashlib.sha256()
+    with open(path, "rb") as f:
+        for block in iter(lambda: f.read(1 << 20), b""):
+            digest.update(block)
+    return digest.hexdigest()
+
+
 def main(lock, wheels, site):
-    hashes = dict(re.findall(r"^([\w-]+)==\S+\s+--hash=sha256:(\w+)", open(lock).read(), re.M))
+    with open(lock, encoding="utf-8") as f:
+        hashes = dict(re.findall(r"^([\w-]+)==\S+\s+--hash=sha256:(\w+)", f.read(), re.M))
     found = {n.split("-")[0].lower(): os.path.join(wheels, n) for n in os.listdir(wheels) if n.endswith(".whl")}
     fresh = site + ".new"
     shutil.rmtree(fresh, ignore_errors=True)
     for name, digest in hashes.items():
         key = name.replace("-", "_").lower()
         path = found.get(key) or sys.exit(f"no wheel of {name} in {wheels}")
-        with open(path, "rb") as f:
-            if hashlib.file_digest(f, "sha256").hexdigest() != digest:
-                sys.exit(f"{path}: its sha256 is not the one in {lock}")
+        if sha256(path) != digest:
+            sys.exit(f"{path}: its sha256 is not the one in {lock}")
         with zipfile.ZipFile(path) as z:
             members = [m for m in z.namelist() if WANTED[key].fullmatch(m)]
-            members or sys.exit(f"{path}: nothing of what the build needs is in it")
+            if not members:
+                sys.exit(f"{path}: nothing of what the build needs is in it")
             for m in members:
                 z.extract(m, fresh)
-    # Arrow's libraries carry only versioned names; the linker takes them as they are.
     packed = next(os.path.join(d, f) for d, _, fs in os.walk(fresh) for f in fs if f == "o200k_base.tiktoken.gz")
-    plain = gzip.open(packed).read()
-    hashlib.sha256(plain).hexdigest() == O200K_SHA256 or sys.exit("o200k_base.tiktoken: unexpected content")
+    with gzip.open(packed) as f:
+        plain = f.read()
+    if hashlib.sha256(plain).hexdigest() != O200K_SHA256:
+        sys.exit("o200k_base.tiktoken: unexpected content")
     with open(os.path.join(fresh, "o200k_base.tiktoken"), "wb") as f:
         f.write(plain)
     shutil.rmtree(site, ignore_errors=True)
     os.rename(fresh, site)
 
 
-main(*sys.argv[1:])
+if __name__ == "__main__":
+    if len(sys.argv) != 4:
+        sys.exit(__doc__)
+    main(*sys.argv[1:])

@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -36,9 +37,9 @@ class Descriptor {
 
 std::string reason() { return std::strerror(errno); }
 
-// Opens a regular file for reading and tells its size.
+// Opens a regular file for reading and tells its size. Without O_NONBLOCK a named pipe would wait for its writer.
 int open_for_reading(const fs::path& path, uint64_t& size) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) throw failure(fmt::format("cannot read {}: {}", path.string(), reason()));
   struct stat st {};
   if (::fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
@@ -50,22 +51,47 @@ int open_for_reading(const fs::path& path, uint64_t& size) {
   return fd;
 }
 
+enum class Lock { ours, taken, unknown };
+
+// Takes the file's lock if it is free; unknown where the file system has no locks.
+Lock lock_now(int fd) {
+  if (::flock(fd, LOCK_EX | LOCK_NB) == 0) return Lock::ours;
+  return errno == EWOULDBLOCK ? Lock::taken : Lock::unknown;
+}
+
+// The process id in a temporary file's name (".NAME.tmp-PID" or ".NAME.tmp-PID-N"), or 0 for any other name.
+pid_t writer_of(std::string_view name) {
+  const size_t mark = name.rfind(temporary_mark);
+  if (name.empty() || name[0] != '.' || mark == std::string_view::npos) return 0;
+  const char* last = name.data() + name.size();
+  pid_t pid = 0;
+  auto [end, err] = std::from_chars(name.data() + mark + temporary_mark.size(), last, pid);
+  int counter = 0;
+  if (err != std::errc() || pid <= 0) return 0;
+  if (end != last && *end == '-') end = std::from_chars(end + 1, last, counter).ptr;
+  return end == last && last[-1] != '-' ? pid : 0;
+}
+
 }  // namespace
 
 std::string read_file(const fs::path& path, uint64_t max_bytes) {
   uint64_t size = 0;
   const Descriptor fd(open_for_reading(path, size));
-  if (size > max_bytes) {
-    throw failure(fmt::format("{} has {} bytes, more than the {} allowed here", path.string(), size, max_bytes));
-  }
-  std::string text(size, '\0');
+  const auto refuse_size = [&](std::string_view has) {
+    throw failure(fmt::format("{} has {} bytes, more than the {} allowed here", path.string(), has, max_bytes));
+  };
+  if (size > max_bytes) refuse_size(fmt::format("{}", size));
+  std::string text(size + 1, '\0');  // one more: the last read finds the end
   size_t done = 0;
-  while (done < text.size()) {
+  while (true) {
+    // The size is only a hint: files of /proc and /sys report 0 or a page, others grow or shrink while we read.
+    if (done == text.size()) text.resize(done + 4096);
     const ssize_t n = ::read(fd.get(), text.data() + done, text.size() - done);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) throw failure(fmt::format("cannot read {}: {}", path.string(), reason()));
-    if (n == 0) break;  // it shrank while we read
+    if (n == 0) break;
     done += static_cast<size_t>(n);
+    if (done > max_bytes) refuse_size(fmt::format("at least {}", done));
   }
   text.resize(done);
   return text;
@@ -94,15 +120,23 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   return *this;
 }
 
-AtomicFile::AtomicFile(fs::path target)
-    : target_(std::move(target)),
-      temporary_(target_.parent_path() /
-                 fmt::format(".{}{}{}", target_.filename().string(), temporary_mark, ::getpid())) {
-  fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (fd_ < 0) {
-    throw failure(fmt::format("cannot write {}: {}", target_.string(), reason()),
-                  "check that the folder exists and is writable");
+// Opens and locks a temporary file that no living writer holds. The lock, not the process id in the name, tells the
+// living from the dead: ids come back, in containers within seconds.
+AtomicFile::AtomicFile(fs::path target) : target_(std::move(target)) {
+  for (int attempt = 0; attempt < 1000; ++attempt) {
+    temporary_ = target_.parent_path() / fmt::format(".{}{}{}{}", target_.filename().string(), temporary_mark,
+                                                     ::getpid(), attempt == 0 ? "" : fmt::format("-{}", attempt));
+    fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+    if (fd_ < 0) break;
+    struct stat st {};
+    const bool ours = lock_now(fd_) != Lock::taken && ::fstat(fd_, &st) == 0 && st.st_nlink > 0;
+    if (ours && ::ftruncate(fd_, 0) == 0) return;
+    ::close(std::exchange(fd_, -1));
+    if (ours) break;
+    // Another writer's, or removed as a leftover before we had the lock: try again.
   }
+  throw failure(fmt::format("cannot write {}: {}", target_.string(), reason()),
+                "check that the folder exists and is writable");
 }
 
 AtomicFile::~AtomicFile() {
@@ -113,8 +147,12 @@ AtomicFile::~AtomicFile() {
 
 void AtomicFile::fail(const char* doing) const {
   const int code = errno;
+  const char* hint = code == ENOSPC   ? "the disk is full: free space or choose another folder"
+                     : code == EDQUOT ? "the disk quota is used up: free space or choose another folder"
+                     : code == EFBIG  ? "files may not grow that large here: see ulimit -f and the file system's limit"
+                                      : "";
   throw failure(fmt::format("{} {} failed after {} bytes: {}", doing, target_.string(), size_, std::strerror(code)),
-                code == ENOSPC ? "the disk is full: free space or choose another folder" : "");
+                hint);
 }
 
 void AtomicFile::write(std::span<const std::byte> bytes) {
@@ -139,6 +177,10 @@ void AtomicFile::reserve(uint64_t bytes) {
 void AtomicFile::write(std::string_view text) { write(std::as_bytes(std::span(text))); }
 
 void AtomicFile::write_at(uint64_t offset, std::span<const std::byte> bytes) {
+  if (offset > size_ || bytes.size() > size_ - offset) {
+    throw failure(fmt::format("bytes {} to {} of {} cannot be overwritten: {} are written", offset,
+                              offset + bytes.size(), target_.string(), size_));
+  }
   while (!bytes.empty()) {
     const ssize_t n = ::pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
     if (n < 0) {
@@ -152,16 +194,10 @@ void AtomicFile::write_at(uint64_t offset, std::span<const std::byte> bytes) {
 
 void AtomicFile::commit() {
   if (::fsync(fd_) != 0) fail("syncing");
-  if (::close(std::exchange(fd_, -1)) != 0) {
-    ::unlink(temporary_.c_str());
-    fail("closing");
-  }
-  if (::rename(temporary_.c_str(), target_.c_str()) != 0) {
-    const int code = errno;
-    ::unlink(temporary_.c_str());
-    errno = code;
-    fail("renaming to");
-  }
+  // Renamed while still open, so that its lock keeps others from taking it for a leftover. After fsync a close cannot
+  // lose anything.
+  if (::rename(temporary_.c_str(), target_.c_str()) != 0) fail("renaming to");
+  ::close(std::exchange(fd_, -1));
   const fs::path folder = target_.parent_path().empty() ? fs::path(".") : target_.parent_path();
   const Descriptor d(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   // Some mounts (object stores) cannot sync a folder; the rename itself is done by then.
@@ -177,7 +213,8 @@ void write_file_atomically(const fs::path& target, std::string_view text) {
 void make_folder(const fs::path& path) {
   std::error_code ec;
   fs::create_directories(path, ec);
-  if (ec || !fs::is_directory(path)) {
+  std::error_code ignored;
+  if (ec || !fs::is_directory(path, ignored)) {
     throw failure(
         fmt::format("cannot create the folder {}: {}", path.string(), ec ? ec.message() : "a file is in its place"),
         "choose a folder you may write to");
@@ -186,17 +223,14 @@ void make_folder(const fs::path& path) {
 
 void remove_stale_temporaries(const fs::path& folder) {
   std::error_code ec;
-  for (const auto& entry : fs::directory_iterator(folder, ec)) {
-    const std::string name = entry.path().filename().string();
-    const size_t mark = name.rfind(temporary_mark);
-    if (name.empty() || name[0] != '.' || mark == std::string::npos) continue;
-    const char* first = name.data() + mark + temporary_mark.size();
-    const char* last = name.data() + name.size();
-    pid_t pid = 0;
-    const auto [end, err] = std::from_chars(first, last, pid);
-    if (err != std::errc() || end != last || pid <= 0) continue;
-    const bool alive = pid != ::getpid() && (::kill(pid, 0) == 0 || errno == EPERM);
-    if (!alive) fs::remove(entry.path(), ec);
+  for (fs::directory_iterator entry(folder, ec), end; !ec && entry != end; entry.increment(ec)) {
+    const pid_t pid = writer_of(entry->path().filename().string());
+    if (pid == 0) continue;
+    const Descriptor fd(::open(entry->path().c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+    if (fd.get() < 0) continue;
+    const Lock lock = lock_now(fd.get());
+    const bool alive = lock == Lock::taken || (lock == Lock::unknown && (::kill(pid, 0) == 0 || errno == EPERM));
+    if (!alive) ::unlink(entry->path().c_str());
   }
 }
 

@@ -10,10 +10,11 @@
 
 namespace mythos {
 
-/// Reads a whole file. Throws Error naming the path and the reason; refuses files above `max_bytes`.
+/// Reads a whole regular file (those of /proc and /sys too). Throws Error naming the path and the reason; refuses files
+/// above `max_bytes`.
 std::string read_file(const std::filesystem::path& path, uint64_t max_bytes = UINT64_C(1) << 34);
 
-/// A read-only memory map of a file; empty files give an empty span.
+/// A read-only memory map of a file; empty files give an empty span. Throws Error naming the path and the reason.
 class MappedFile {
  public:
   explicit MappedFile(const std::filesystem::path& path);
@@ -31,8 +32,10 @@ class MappedFile {
   size_t size_ = 0;
 };
 
-/// Writes beside the target under a temporary name (".NAME.tmp-PID"); commit() syncs it, renames it over the target and
-/// syncs the folder. Without commit() the temporary file is removed and the target is untouched.
+/// Writes beside the target under a temporary name (".NAME.tmp-PID", or ".NAME.tmp-PID-N" where that one is in use),
+/// which it keeps locked; commit() syncs it, renames it over the target and syncs the folder. Without commit() the
+/// temporary file is removed and the target is untouched. Every function throws Error naming the target, the reason
+/// and, for a full disk, what to do.
 class AtomicFile {
  public:
   explicit AtomicFile(std::filesystem::path target);
@@ -42,12 +45,13 @@ class AtomicFile {
 
   void write(std::span<const std::byte> bytes);
   void write(std::string_view text);
-  /// Overwrites bytes written before; does not move the end.
+  /// Overwrites bytes written before; never moves the end.
   void write_at(uint64_t offset, std::span<const std::byte> bytes);
   /// Sets space for the first `bytes` aside, so that a full disk shows before they are written; a file system that
   /// cannot do that is left alone.
   void reserve(uint64_t bytes);
   [[nodiscard]] uint64_t size() const { return size_; }
+  /// Makes the file whole under its real name; to be called once, and no write after it.
   void commit();
 
  private:
@@ -65,7 +69,8 @@ void write_file_atomically(const std::filesystem::path& target, std::string_view
 /// Creates a folder and its parents, or throws Error with the reason and hint.
 void make_folder(const std::filesystem::path& path);
 
-/// Removes temporary files that killed processes left in `folder` (see AtomicFile); those of living ones stay.
+/// Removes temporary files that killed processes left in `folder` (see AtomicFile); those of living ones stay, this
+/// process's own included. Never throws for what it cannot read or remove.
 void remove_stale_temporaries(const std::filesystem::path& folder);
 
 }  // namespace mythos

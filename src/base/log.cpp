@@ -30,10 +30,8 @@ State& state() {
 void write_all(int fd, std::string_view text) {
   while (!text.empty()) {
     const ssize_t n = ::write(fd, text.data(), text.size());
-    if (n < 0) {
-      if (errno == EINTR) continue;
-      return;
-    }
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return;
     text.remove_prefix(static_cast<size_t>(n));
   }
 }
@@ -42,6 +40,9 @@ std::string cut_to_width(std::string_view text) {
   winsize size{};
   size_t width = 100;
   if (::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1) width = size.ws_col - 1U;
+  if (text.size() > width) {
+    while (width > 0 && (static_cast<unsigned char>(text[width]) & 0xC0) == 0x80) --width;  // not within a character
+  }
   return std::string(text.substr(0, width));
 }
 

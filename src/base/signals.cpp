@@ -13,7 +13,9 @@ static_assert(std::atomic<int>::is_always_lock_free, "a signal handler may only 
 
 extern "C" void on_stop_signal(int number) {
   int expected = 0;
-  if (!requested.compare_exchange_strong(expected, number)) ::_exit(128 + number);
+  if (requested.compare_exchange_strong(expected, number)) return;
+  // A closing terminal hangs up twice, once through the shell: that is no second wish.
+  if (number != SIGHUP) ::_exit(128 + number);
 }
 
 }  // namespace
@@ -30,6 +32,7 @@ void install_stop_handlers() {
     ::sigaction(number, &action, nullptr);
   }
   ::signal(SIGPIPE, SIG_IGN);
+  ::signal(SIGXFSZ, SIG_IGN);
 }
 
 int stop_signal() noexcept { return requested.load(std::memory_order_relaxed); }

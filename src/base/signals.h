@@ -1,10 +1,11 @@
-// Stop requests: the first SIGINT, SIGTERM or SIGHUP asks the work to stop at its next safe point; a second one ends
-// the process at once (files are safe: they are written under temporary names).
+// Stop requests: the first SIGINT, SIGTERM or SIGHUP asks the work to stop at its next safe point; after it a SIGINT or
+// SIGTERM ends the process at once with 128 + its number (files are safe: they are written under temporary names).
 #pragma once
 
 namespace mythos {
 
-/// Installs the handlers. SIGPIPE is ignored, so that a closed pipe is a write error and not the end.
+/// Installs the handlers. SIGPIPE and SIGXFSZ are ignored: a closed pipe and a file at its size limit (ulimit -f) are
+/// write errors and not the end. Under nohup SIGHUP stays ignored.
 void install_stop_handlers();
 /// The signal that asked for a stop, or 0.
 int stop_signal() noexcept;

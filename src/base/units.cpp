@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <cmath>
 #include <numeric>
 
@@ -16,13 +15,14 @@ std::string with_commas(int64_t value) {
   const size_t first = value < 0 ? 1 : 0;
   for (size_t i = digits.size(); i > first + 3;) {
     i -= 3;
-    digits.insert(i, ",");
+    digits.insert(i, 1, ',');
   }
   return digits;
 }
 
 namespace {
 std::string scaled(double value, std::string_view unit) {
+  if (!std::isfinite(value)) return "unknown";
   static constexpr std::array<std::string_view, 7> prefixes = {"", "k", "M", "G", "T", "P", "E"};
   size_t p = 0;
   double v = std::abs(value);
@@ -41,7 +41,7 @@ std::string bytes_text(double bytes) { return scaled(bytes, "B"); }
 std::string si_text(double value) { return scaled(value, ""); }
 
 std::string duration_text(double seconds) {
-  if (!std::isfinite(seconds)) return "unknown";
+  if (!(seconds < 1e12)) return "unknown";
   const auto s = static_cast<int64_t>(std::llround(std::max(0.0, seconds)));
   if (s < 90) return fmt::format("{} s", s);
   if (s < 5400) return fmt::format("{} min", (s + 30) / 60);
@@ -50,6 +50,8 @@ std::string duration_text(double seconds) {
 }
 
 namespace {
+char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+
 size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});
@@ -57,9 +59,7 @@ size_t edit_distance(std::string_view a, std::string_view b) {
     size_t diagonal = row[0];
     row[0] = i;
     for (size_t j = 1; j <= b.size(); ++j) {
-      const bool same =
-          std::tolower(static_cast<unsigned char>(a[i - 1])) == std::tolower(static_cast<unsigned char>(b[j - 1]));
-      const size_t substitute = diagonal + (same ? 0 : 1);
+      const size_t substitute = diagonal + (lower(a[i - 1]) == lower(b[j - 1]) ? 0 : 1);
       diagonal = row[j];
       row[j] = std::min({row[j] + 1, row[j - 1] + 1, substitute});
     }
@@ -69,17 +69,22 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 }  // namespace
 
 std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates) {
+  name = name.substr(0, 200);
   std::string best;
   size_t best_distance = SIZE_MAX;
   for (const auto& c : candidates) {
-    const size_t d = edit_distance(name.substr(0, 200), c);
+    const size_t d = edit_distance(name, c);
     if (d < best_distance) {
       best_distance = d;
       best = c;
     }
   }
-  const size_t allowed = std::max<size_t>(2, std::max(name.size(), best.size()) / 3);
-  return best_distance <= allowed ? best : "";
+  const size_t longer = std::max(name.size(), best.size());
+  if (best_distance <= std::max<size_t>(2, longer / 3) && best_distance < longer) return best;
+  // A name cut short ("warmup" for "warmup_steps") is far by letters and near for a person.
+  const auto begins = [&](const std::string& c) { return name.size() >= 3 && c.starts_with(name); };
+  const auto it = std::find_if(candidates.begin(), candidates.end(), begins);
+  return it == candidates.end() ? "" : *it;
 }
 
 std::string suggestion(std::string_view name, const std::vector<std::string>& candidates) {

@@ -85,13 +85,39 @@ ModelConfig preset(std::string_view name) {
   throw usage_error(fmt::format("no preset is named '{}'", name), suggestion(name, preset_names()));
 }
 
+namespace {
+
+// Sizes beyond these overflow products of them, or make lists of parameters that fill the memory by themselves.
+constexpr int64_t most_size = int64_t{1} << 24;
+constexpr int64_t most_layers = 1024;
+constexpr int64_t most_experts = 16384;
+constexpr double most_parameters = 1e15;
+
+// About the number of parameters, without a limit to what it can count.
+double rough_size(const ModelConfig& c) {
+  const auto x = [](int64_t n) { return static_cast<double>(n); };
+  const double heads = x(c.n_heads);
+  const double attention =
+      c.attn_type == AttentionType::mla
+          ? x(c.dim) * (x(c.q_lora_rank) + x(c.kv_lora_rank) + x(c.qk_rope_head_dim) + heads * x(c.v_head_dim)) +
+                heads * x(c.q_lora_rank) * x(c.qk_head_dim()) +
+                heads * x(c.kv_lora_rank) * (x(c.qk_nope_head_dim) + x(c.v_head_dim))
+          : 2 * x(c.dim) * x(c.head_dim()) * (heads + x(c.n_kv_heads));
+  const double dense = x(c.prelude_layers + c.coda_layers) * (attention + 3 * x(c.dim) * x(c.dense_dim()));
+  const double experts = 3 * x(c.dim) * (x(c.n_experts) * x(c.expert_dim) + x(c.n_shared_experts) * x(c.shared_dim()));
+  return x(c.vocab_size) * x(c.dim) + dense + attention + experts + x(c.n_experts) * x(c.dim) +
+         x(c.lora_rank) * (2 * x(c.dim) + x(c.max_loop_iters));
+}
+
+}  // namespace
+
 std::vector<std::string> problems(const ModelConfig& c) {
   std::vector<std::string> out;
-  const auto at_least = [&](const char* field, int64_t value, int64_t low) {
+  const auto at_least = [&](const char* field, int64_t value, int64_t low, int64_t high = most_size) {
     if (value < low) out.push_back(fmt::format("model.{} is {}, it must be at least {}", field, value, low));
-    // Sizes beyond this overflow products of two or three of them.
-    if (value > int64_t{1} << 24)
-      out.push_back(fmt::format("model.{} is {}, more than 16,777,216 is not supported", field, value));
+    if (value > high) {
+      out.push_back(fmt::format("model.{} is {}, more than {} is not supported", field, value, with_commas(high)));
+    }
   };
   at_least("vocab_size", c.vocab_size, 2);
   at_least("dim", c.dim, 1);
@@ -99,10 +125,10 @@ std::vector<std::string> problems(const ModelConfig& c) {
   at_least("n_kv_heads", c.n_kv_heads, 1);
   at_least("max_seq_len", c.max_seq_len, 1);
   at_least("max_loop_iters", c.max_loop_iters, 1);
-  at_least("prelude_layers", c.prelude_layers, 0);
-  at_least("coda_layers", c.coda_layers, 0);
-  at_least("n_experts", c.n_experts, 1);
-  at_least("n_shared_experts", c.n_shared_experts, 0);
+  at_least("prelude_layers", c.prelude_layers, 0, most_layers);
+  at_least("coda_layers", c.coda_layers, 0, most_layers);
+  at_least("n_experts", c.n_experts, 1, most_experts);
+  at_least("n_shared_experts", c.n_shared_experts, 0, most_experts);
   at_least("n_experts_per_tok", c.n_experts_per_tok, 1);
   at_least("expert_dim", c.expert_dim, 1);
   at_least("lora_rank", c.lora_rank, 1);
@@ -142,6 +168,10 @@ std::vector<std::string> problems(const ModelConfig& c) {
     out.push_back(fmt::format("model.rope_theta is {}, it must be a finite number of at least 1", c.rope_theta));
   }
   if (c.dropout != 0) out.push_back(fmt::format("model.dropout is {}, only 0 is supported", c.dropout));
+  if (out.empty() && rough_size(c) > most_parameters) {
+    out.push_back(fmt::format("the model would have about {:.1e} parameters, more than {:.0e} are not supported",
+                              rough_size(c), most_parameters));
+  }
   return out;
 }
 

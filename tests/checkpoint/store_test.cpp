@@ -26,7 +26,7 @@ class Unprivileged {
     }
   }
   ~Unprivileged() {
-    if (root_) EXPECT_EQ(::seteuid(0), 0);
+    if (root_ && ::seteuid(0) != 0) ADD_FAILURE() << "cannot become root again";
   }
   Unprivileged(const Unprivileged&) = delete;
   Unprivileged& operator=(const Unprivileged&) = delete;

@@ -1,0 +1,26 @@
+// Pieces several commands share.
+#pragma once
+
+#include "base/json.h"
+#include "model/config.h"
+
+#include <ATen/ATen.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace mythos::cli {
+
+/// Prints one JSON document on stdout.
+void print_json(const Json& json);
+/// Prints text on stdout; throws Error if it cannot be written.
+void print(const std::string& text);
+/// "1,2,4" -> {1, 2, 4}; throws usage Error naming `option`.
+std::vector<int64_t> integers(const std::string& text, const char* option);
+/// Threads for LibTorch: `asked`, or all this process may use where that is 0.
+void set_threads(int64_t asked);
+/// "float32", "bfloat16", "float64" (and fp32, bf16, fp64); throws usage Error.
+at::ScalarType dtype_from(const std::string& name);
+
+}  // namespace mythos::cli

@@ -1,0 +1,153 @@
+#include "base/error.h"
+#include "base/log.h"
+#include "base/signals.h"
+#include "base/units.h"
+#include "cli/commands.h"
+#include "cli/common.h"
+#include "data/documents.h"
+#include "text/json_lines.h"
+#include "text/training.h"
+
+#include <chrono>
+#include <iostream>
+#include <iterator>
+
+namespace mythos::cli {
+namespace {
+
+void check_stop() {
+  if (stop_requested()) throw failure("stopped; nothing was written");
+}
+
+void add_train_command(CLI::App& parent) {
+  struct Options {
+    std::string source, text_column = "text";
+    TokenizerTraining training;
+    std::filesystem::path out;
+  };
+  auto o = std::make_shared<Options>();
+  auto* command = parent.add_subcommand("train", "Learn a byte-pair vocabulary from text");
+  command->add_option("SRC", o->source, "a file, folder or glob of .txt, .jsonl or .parquet")->required();
+  command->add_option("--vocab", o->training.vocab_size, "tokens, the 256 bytes and the end of text among them")
+      ->capture_default_str();
+  command->add_option("--out", o->out, "file to write")->required();
+  command->add_option("--text-column", o->text_column, "of .jsonl and .parquet")->capture_default_str();
+  command->footer("Example:\n  mythos tokenizer train corpus.txt --vocab 8192 --out tokenizer.json");
+  command->callback([o] {
+    DataOptions data;
+    data.source = o->source;
+    data.text_column = o->text_column;
+    const auto corpus = std::make_shared<const Corpus>(data);
+    DocumentReader reader(corpus, OnBadData::skip);
+    const auto begin = std::chrono::steady_clock::now();
+    auto told = begin;
+    const auto progress = [&](const TrainingProgress& p) {
+      check_stop();
+      const auto now = std::chrono::steady_clock::now();
+      const std::string text =
+          p.reading ? fmt::format("reading: {} of {}, {} distinct pieces", bytes_text(static_cast<double>(p.bytes)),
+                                  bytes_text(static_cast<double>(corpus->bytes())), with_commas(p.pieces))
+                    : fmt::format("merging: {} of {} tokens", with_commas(p.tokens), with_commas(p.vocab_size));
+      log::live_line(text);
+      if (!log::is_terminal() && now - told > std::chrono::seconds(10)) {
+        told = now;
+        log::info("{}", text);
+      }
+    };
+    const Tokenizer tokenizer =
+        train_tokenizer([&](std::string& text) { return reader.next(text); }, o->training, progress);
+    tokenizer.save(o->out);
+    log::live_line("");
+    log::info("{}: {} tokens from {} documents, {}, in {:.1f} s", o->out.string(), with_commas(tokenizer.n_ids()),
+              with_commas(reader.documents()), bytes_text(static_cast<double>(corpus->bytes())),
+              std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  });
+}
+
+void add_encode_command(CLI::App& parent) {
+  struct Options {
+    std::filesystem::path tokenizer;
+    std::string text;
+    bool json_lines = false, has_text = false;
+  };
+  auto o = std::make_shared<Options>();
+  auto* command = parent.add_subcommand("encode", "Text to token ids");
+  command->add_option("--tokenizer", o->tokenizer, "tokenizer file")->required();
+  command->add_option_function<std::string>(
+      "TEXT",
+      [o](const std::string& text) {
+        o->text = text;
+        o->has_text = true;
+      },
+      "text (default: standard input)");
+  command->add_flag("--json-lines", o->json_lines, "one {\"text\": ..} a line in, one {\"ids\": [..]} a line out");
+  command->footer("Example:\n  mythos tokenizer encode --tokenizer tokenizer.json \"Hello, world!\"");
+  command->callback([o] {
+    const Tokenizer tokenizer = Tokenizer::load(o->tokenizer);
+    std::ios::sync_with_stdio(false);
+    if (o->json_lines) {
+      encode_json_lines(std::cin, std::cout, tokenizer);
+      std::cout.flush();
+      if (!std::cout) throw failure("cannot write to standard output");
+      return;
+    }
+    std::string text = o->text;
+    if (!o->has_text) text.assign(std::istreambuf_iterator<char>(std::cin), {});
+    std::string out;
+    for (const int32_t id : tokenizer.encode(text)) {
+      if (!out.empty()) out += ' ';
+      out += fmt::format("{}", id);
+    }
+    print(out + "\n");
+  });
+}
+
+void add_decode_command(CLI::App& parent) {
+  struct Options {
+    std::filesystem::path tokenizer;
+    std::vector<int64_t> ids;
+  };
+  auto o = std::make_shared<Options>();
+  auto* command = parent.add_subcommand("decode", "Token ids to text");
+  command->add_option("--tokenizer", o->tokenizer, "tokenizer file")->required();
+  command->add_option("IDS", o->ids, "ids (default: from standard input, with blanks or commas between)");
+  command->footer("Example:\n  mythos tokenizer decode --tokenizer tokenizer.json 13225 11 2375 0");
+  command->callback([o] {
+    const Tokenizer tokenizer = Tokenizer::load(o->tokenizer);
+    std::vector<int64_t> ids = o->ids;
+    if (ids.empty()) {
+      std::string text(std::istreambuf_iterator<char>(std::cin), {});
+      std::string word;
+      text += ' ';
+      for (const char c : text) {
+        if (c != ' ' && c != ',' && c != '\n' && c != '\t' && c != '\r' && c != '[' && c != ']') {
+          word += c;
+        } else if (!word.empty()) {
+          ids.push_back(integers(word, "an id").front());
+          word.clear();
+        }
+      }
+    }
+    std::vector<int32_t> narrow;
+    for (const int64_t id : ids) {
+      if (id < 0 || id >= tokenizer.n_ids()) {
+        throw usage_error(fmt::format("id {} is outside the tokenizer's {} ids", id, with_commas(tokenizer.n_ids())));
+      }
+      narrow.push_back(static_cast<int32_t>(id));
+    }
+    print(tokenizer.decode(narrow));
+    if (log::is_terminal()) print("\n");
+  });
+}
+
+}  // namespace
+
+void add_tokenizer(CLI::App& app, Result&) {
+  auto* command = app.add_subcommand("tokenizer", "Train a tokenizer; encode and decode text");
+  command->require_subcommand(1);
+  add_train_command(*command);
+  add_encode_command(*command);
+  add_decode_command(*command);
+}
+
+}  // namespace mythos::cli

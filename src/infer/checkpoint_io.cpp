@@ -1,0 +1,107 @@
+#include "infer/checkpoint_io.h"
+
+#include "base/error.h"
+#include "checkpoint/layout.h"
+#include "checkpoint/store.h"
+#include "config/run_config.h"
+
+#include <unordered_map>
+
+namespace mythos {
+namespace fs = std::filesystem;
+
+namespace {
+
+void copy_bytes(std::span<const std::byte> bytes, at::Tensor target) {
+  const at::NoGradGuard no_grad;
+  // The file's bytes need not be aligned, so they go through a tensor of their own.
+  at::Tensor plain = at::empty(target.sizes(), at::kFloat);
+  TORCH_CHECK(plain.nbytes() == bytes.size(), "a checkpoint tensor of ", bytes.size(), " bytes for one of ",
+              plain.nbytes());
+  std::copy(bytes.begin(), bytes.end(), static_cast<std::byte*>(plain.mutable_data_ptr()));
+  target.copy_(plain);
+}
+
+fs::path checkpoint_path(const fs::path& path) {
+  std::error_code ec;
+  if (!fs::exists(path, ec)) {
+    throw usage_error(fmt::format("there is no checkpoint at {}", path.string()),
+                      "give a .safetensors file or a run's folder");
+  }
+  if (!fs::is_directory(path)) return path;
+  const fs::path dir = fs::is_directory(path / "checkpoints") ? path / "checkpoints" : path;
+  const CheckpointStore store(dir, 1);
+  const auto newest = store.newest(CheckpointStore::Damaged::leave);
+  if (!newest) throw usage_error(fmt::format("{} holds no checkpoint", path.string()), "the run has not saved one yet");
+  return newest->path();
+}
+
+}  // namespace
+
+std::vector<TensorBytes> training_tensors(const Model& model, const AdamW& optimizer, std::vector<at::Tensor>& copies) {
+  std::unordered_map<std::string, at::Tensor> by_name;
+  const auto add = [&](std::string_view prefix, const std::vector<NamedTensor>& tensors) {
+    for (const auto& [name, tensor] : tensors) by_name.emplace(std::string(prefix) + name, tensor);
+  };
+  add(model_prefix, model.parameters().named_values());
+  add(model_prefix, model.named_buffers());
+  add(exp_avg_prefix, optimizer.named_first_moments());
+  add(exp_avg_sq_prefix, optimizer.named_second_moments());
+  std::vector<TensorBytes> out;
+  for (const auto& info : checkpoint_tensors(model.config())) {
+    at::Tensor t = by_name.at(info.name);
+    if (!t.device().is_cpu() || t.scalar_type() != at::kFloat || !t.is_contiguous()) {
+      t = t.to(at::kCPU, at::kFloat).contiguous();
+      copies.push_back(t);
+    }
+    out.push_back({info, {static_cast<const std::byte*>(t.const_data_ptr()), t.nbytes()}});
+  }
+  return out;
+}
+
+void load_weights(const Checkpoint& checkpoint, Model& model) {
+  require_same_model(checkpoint, model.config());
+  for (const auto& [name, tensor] : model.parameters().named_values()) copy_bytes(checkpoint.weights(name), tensor);
+  for (const auto& [name, tensor] : model.named_buffers()) copy_bytes(checkpoint.weights(name), tensor);
+  model.parameters().refresh_compute();
+}
+
+void load_moments(const Checkpoint& checkpoint, AdamW& optimizer) {
+  if (!checkpoint.has_optimizer) {
+    throw usage_error(fmt::format("{} holds weights alone, no optimizer state", checkpoint.path().string()),
+                      "train from its weights with --weights-only");
+  }
+  for (const auto& [name, tensor] : optimizer.named_first_moments()) copy_bytes(checkpoint.exp_avg(name), tensor);
+  for (const auto& [name, tensor] : optimizer.named_second_moments()) copy_bytes(checkpoint.exp_avg_sq(name), tensor);
+}
+
+LoadedModel load_model(const fs::path& path, at::Device device, at::ScalarType dtype) {
+  const Checkpoint checkpoint = Checkpoint::open(checkpoint_path(path));
+  checkpoint.verify();
+  LoadedModel loaded;
+  loaded.meta = checkpoint.meta;
+  loaded.model = std::make_unique<Model>(checkpoint.meta.model, device, dtype, dtype, false);
+  load_weights(checkpoint, *loaded.model);
+  return loaded;
+}
+
+Tokenizer load_tokenizer_of(const CheckpointMeta& meta, const fs::path& given) {
+  fs::path path = given;
+  if (path.empty()) path = parse_config(meta.config, "the checkpoint's config", "run").tokenizer.path;
+  if (path.empty()) throw usage_error("the checkpoint names no tokenizer", "give one with --tokenizer FILE");
+  std::error_code ec;
+  if (!fs::exists(path, ec)) {
+    throw usage_error(fmt::format("the tokenizer {} is not there", path.string()),
+                      "give its file with --tokenizer FILE");
+  }
+  Tokenizer tokenizer = Tokenizer::load(path);
+  if (!meta.tokenizer.empty() && tokenizer.fingerprint() != meta.tokenizer) {
+    throw usage_error(
+        fmt::format("the tokenizer {} (fingerprint {}) is not the one the checkpoint was trained with ({})",
+                    path.string(), tokenizer.fingerprint(), meta.tokenizer),
+        "give the right file with --tokenizer FILE");
+  }
+  return tokenizer;
+}
+
+}  // namespace mythos

@@ -1,0 +1,36 @@
+// Between a model in memory and a checkpoint on disk.
+#pragma once
+
+#include "checkpoint/checkpoint.h"
+#include "model/model.h"
+#include "optim/adamw.h"
+#include "text/tokenizer.h"
+
+#include <filesystem>
+#include <memory>
+#include <vector>
+
+namespace mythos {
+
+/// The tensors of a training checkpoint in checkpoint_tensors' order, as bytes on the CPU; what is not fp32 on the CPU
+/// is copied into `copies`, which must outlive the result.
+std::vector<TensorBytes> training_tensors(const Model& model, const AdamW& optimizer, std::vector<at::Tensor>& copies);
+
+/// Copies weights and buffers into the model. Throws Error if the checkpoint is of another model.
+void load_weights(const Checkpoint& checkpoint, Model& model);
+/// Copies both moments. Throws Error if the checkpoint holds none.
+void load_moments(const Checkpoint& checkpoint, AdamW& optimizer);
+
+struct LoadedModel {
+  CheckpointMeta meta;
+  std::unique_ptr<Model> model;
+};
+/// A model for inference from a checkpoint file, or from a run's folder (its newest good checkpoint; nothing is changed
+/// there). Every byte is verified.
+LoadedModel load_model(const std::filesystem::path& path, at::Device device, at::ScalarType dtype);
+
+/// The tokenizer of a checkpoint: `given` if not empty, else the path in its config. Throws usage Error if its
+/// fingerprint is not the checkpoint's.
+Tokenizer load_tokenizer_of(const CheckpointMeta& meta, const std::filesystem::path& given);
+
+}  // namespace mythos

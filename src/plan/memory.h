@@ -1,0 +1,30 @@
+// Where a training step's memory goes, predicted from the configuration.
+#pragma once
+
+#include "model/config.h"
+#include "model/recurrent.h"
+
+#include <cstdint>
+#include <string>
+
+namespace mythos {
+
+struct MemoryPlan {
+  int64_t weights = 0;  ///< bytes: master values, and compute copies where the dtypes differ
+  int64_t gradients = 0;
+  int64_t moments = 0;
+  int64_t activations = 0;  ///< what is kept for the backward pass, at its most
+  int64_t loss_chunk = 0;   ///< logits held at a time, and the gradient of the hidden states
+  int64_t program = 0;      ///< the program, LibTorch and its scratch space
+
+  [[nodiscard]] int64_t total() const { return weights + gradients + moments + activations + loss_chunk + program; }
+};
+
+/// For one device that holds everything. `element`: bytes of a compute value (4 for fp32).
+MemoryPlan plan_memory(const ModelConfig& config, int64_t micro_batch, int64_t seq_len, int64_t loops,
+                       Recompute recompute, int64_t element = 4);
+
+/// A table of a few lines, with the total against what is available.
+std::string memory_text(const MemoryPlan& plan, int64_t available);
+
+}  // namespace mythos

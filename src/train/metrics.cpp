@@ -1,0 +1,83 @@
+#include "train/metrics.h"
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/units.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+#include <string_view>
+
+namespace mythos {
+namespace {
+
+std::string tokens_text(int64_t tokens) {
+  const auto n = static_cast<double>(tokens);
+  if (n >= 5e7) return fmt::format("{:.1f}B tokens", n / 1e9);
+  if (n >= 5e4) return fmt::format("{:.1f}M tokens", n / 1e6);
+  return fmt::format("{} tokens", with_commas(tokens));
+}
+
+std::string local_time() {
+  const std::time_t now = std::time(nullptr);
+  std::tm t{};
+  ::localtime_r(&now, &t);
+  return fmt::format("{:04}-{:02}-{:02} {:02}:{:02}:{:02}", t.tm_year + 1900, t.tm_mon + 1, t.tm_mday, t.tm_hour,
+                     t.tm_min, t.tm_sec);
+}
+
+}  // namespace
+
+std::string log_line(const StepMetrics& m) {
+  std::string line = fmt::format(
+      "{} | step {:>6}/{} | loss {:.4f} | gnorm {:.2f} | lr {:.2e} | {} | {} tok/s | mfu {:.1f}% | mem {} MiB | eta {}",
+      local_time(), m.step, m.total, m.loss, m.gradient_norm, m.lr, tokens_text(m.tokens),
+      with_commas(static_cast<int64_t>(m.tokens_per_second + 0.5)), 100 * m.mfu, with_commas(m.memory_bytes >> 20),
+      duration_text(m.eta_seconds));
+  if (m.price_per_hour > 0) line += fmt::format(" | ${:.0f} so far", m.price_per_hour * m.hours_so_far);
+  if (m.data_wait >= 0.0005) line += fmt::format(" | data wait {:.1f}%", 100 * m.data_wait);
+  return line;
+}
+
+MetricsFile::MetricsFile(std::filesystem::path path, int64_t last_step) : path_(std::move(path)) {
+  std::error_code ec;
+  if (std::filesystem::exists(path_, ec)) {
+    const std::string text = read_file(path_);
+    std::string kept;
+    kept.reserve(text.size());
+    for (size_t begin = 0; begin < text.size();) {
+      const size_t end = text.find('\n', begin);
+      if (end == std::string::npos) break;
+      const std::string_view line(text.data() + begin, end - begin);
+      const Json json = Json::parse(line, nullptr, false);
+      if (json.is_object() && json.contains("step") && json["step"].is_number_integer() && json["step"] <= last_step) {
+        kept += line;
+        kept += '\n';
+      }
+      begin = end + 1;
+    }
+    if (kept.size() != text.size()) write_file_atomically(path_, kept);
+  }
+  fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (fd_ < 0) throw failure(fmt::format("cannot write {}: {}", path_.string(), std::strerror(errno)));
+}
+
+MetricsFile::~MetricsFile() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void MetricsFile::write(const Json& json) {
+  const std::string line = json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  const ssize_t n = ::write(fd_, line.data(), line.size());
+  if (n == static_cast<ssize_t>(line.size()) || warned_) return;
+  warned_ = true;
+  log::warn("cannot write {}: {}; the run goes on without it", path_.string(),
+            n < 0 ? std::strerror(errno) : "the disk is full");
+}
+
+}  // namespace mythos

@@ -1,0 +1,69 @@
+// A training run before its first step: everything resolved, checked and said.
+#pragma once
+
+#include "checkpoint/store.h"
+#include "config/batch_plan.h"
+#include "config/run_config.h"
+#include "data/loader.h"
+#include "infer/checkpoint_io.h"
+#include "optim/schedule.h"
+#include "plan/flops.h"
+#include "plan/memory.h"
+#include "train/lock.h"
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace mythos {
+
+/// What `mythos train` was asked.
+struct TrainRequest {
+  std::filesystem::path config;
+  std::vector<std::string> overrides;  ///< "section.key=VALUE"
+  std::optional<int64_t> steps;        ///< the run's length, over the configuration's
+  bool fresh = false;                  ///< set an existing run aside and begin anew
+  bool force = false;                  ///< go on where a refusal could be overruled
+  std::filesystem::path from;          ///< begin from this checkpoint
+  bool weights_only = false;           ///< take only its weights
+};
+
+/// Everything a run is made of. Created by prepare_run(), used by Trainer.
+struct Run {
+  RunConfig config;
+  std::filesystem::path dir;
+  std::unique_ptr<FolderLock> lock;
+  std::optional<Tokenizer> tokenizer;
+  std::shared_ptr<const Corpus> corpus;
+  DataOptions data;
+  std::vector<std::string> held_out;
+  std::optional<CheckpointStore> store;
+  at::Device device = at::kCPU;
+  at::ScalarType compute = at::kFloat;
+  int64_t threads = 1;
+  BatchPlan batch;
+  Recompute recompute = Recompute::none;
+  std::vector<int64_t> loops;
+  FlopsPerToken flops;
+  double gemm_rate = 0;                  ///< FLOP/s measured here on this model's shapes
+  std::optional<Checkpoint> checkpoint;  ///< what the run goes on from
+  bool weights_only = false;
+  bool data_from_start = false;  ///< forced: the saved position does not fit the data
+  bool finished = false;         ///< nothing is left to do
+
+  [[nodiscard]] int64_t first_step() const { return checkpoint && !weights_only ? checkpoint->meta.step : 0; }
+  [[nodiscard]] Encoder encoder() const;
+  [[nodiscard]] Schedule schedule() const;
+};
+
+/// Reads the configuration, the tokenizer and the data's index, decides device, batch and memory, finds what to go on
+/// from, and prints all of it. Throws Error: usage (2) for what cannot be, refusal (3) for what would end badly and is
+/// not forced. Creates the run's folder only once everything else is settled.
+Run prepare_run(const TrainRequest& request);
+
+/// Moves a run's folder out of the way: DIR.1, DIR.2, ... the first free one, which is returned.
+std::filesystem::path set_run_aside(const std::filesystem::path& dir);
+
+}  // namespace mythos

@@ -1,0 +1,326 @@
+#include "train/trainer.h"
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/signals.h"
+#include "base/units.h"
+#include "infer/evaluate.h"
+#include "infer/generate.h"
+#include "plan/machine.h"
+#include "step/train_step.h"
+#include "train/metrics.h"
+
+#include <chrono>
+#include <cmath>
+
+#ifndef MYTHOS_VERSION
+#define MYTHOS_VERSION "unknown"
+#endif
+
+namespace mythos {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double seconds_since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
+
+// Thrown out of an evaluation when a stop is asked for.
+struct StopAsked {};
+
+class Trainer {
+ public:
+  explicit Trainer(Run& run)
+      : run_(run),
+        config_(run.config),
+        model_(config_.model, run.device, run.compute, at::kFloat, true),
+        optimizer_(model_.parameters(), {config_.train.betas[0], config_.train.betas[1], config_.train.eps,
+                                         config_.train.weight_decay, config_.train.decay_norms}),
+        step_(model_, optimizer_),
+        schedule_(run.schedule()),
+        done_(run.first_step()) {
+    restore();
+    metrics_ = std::make_unique<MetricsFile>(run_.dir / "metrics.jsonl", done_);
+  }
+
+  int run() {
+    if (done_ == 0) watch(0);
+    while (done_ < run_.batch.steps) {
+      if (!one_step()) break;
+      const bool last = done_ == run_.batch.steps;
+      if (last || done_ % config_.log.every == 0 || done_ == first_ + 1) log_step();
+      if (config_.log.eval_every > 0 && done_ % config_.log.eval_every == 0 && !last) evaluate_now();
+      if (config_.log.sample_every > 0 && done_ % config_.log.sample_every == 0 && !last) watch(done_);
+      if (!last && config_.checkpoint.every > 0 && done_ % config_.checkpoint.every == 0) save(false);
+      if (config_.train.max_hours > 0 && hours() >= config_.train.max_hours && !last) {
+        log::info("train.max_hours = {} is reached: stopping at step {}", config_.train.max_hours, done_);
+        save(true);
+        return 0;
+      }
+      if (stop_requested()) break;
+    }
+    log::live_line("");
+    if (stop_requested() && done_ < run_.batch.steps) return stop();
+    save(true);
+    evaluate_now();
+    watch(done_);
+    log::info("done: {} steps, {} tokens in {}; the last checkpoint is {}", with_commas(done_), with_commas(tokens_),
+              duration_text(seconds_before_ + train_seconds_), run_.store->path_of(done_).string());
+    return 0;
+  }
+
+ private:
+  // Fresh weights, or those of the checkpoint with everything that belongs to them.
+  void restore() {
+    const Json* position = nullptr;
+    if (run_.checkpoint) {
+      const Checkpoint& c = *run_.checkpoint;
+      load_weights(c, model_);
+      if (!run_.weights_only) {
+        load_moments(c, optimizer_);
+        optimizer_.set_steps(c.meta.state.value("optimizer_steps", c.meta.step));
+        tokens_ = c.meta.tokens;
+        seconds_before_ = c.meta.state.value("seconds", 0.0);
+        saved_ = c.meta.step;
+        if (!run_.data_from_start) position = &c.meta.data;
+        const int64_t threads = c.meta.state.value("threads", run_.threads);
+        if (threads != run_.threads) {
+          log::warn(
+              "this run began with {} threads and goes on with {}: sums are added in another order, so the last bits "
+              "of "
+              "the weights will differ from an undisturbed run's",
+              threads, run_.threads);
+        }
+      }
+      log::info("going on from {}: step {} of {}, {} tokens, next lr {:.2e}", c.path().string(), with_commas(done_),
+                with_commas(run_.batch.steps), with_commas(tokens_), schedule_.rate(done_));
+    } else {
+      initialize(model_.parameters(), config_.model, static_cast<uint64_t>(config_.train.seed));
+    }
+    first_ = done_;
+    loader_ = std::make_unique<RowLoader>(run_.corpus, run_.data, run_.encoder(), position);
+    position_ = loader_->position();
+    run_.checkpoint.reset();  // lets go of the mapped file
+  }
+
+  // One optimizer step; false if a stop was asked before it was complete, or the data ended.
+  bool one_step() {
+    const auto begin = Clock::now();
+    const double waited = loader_->seconds_waited();
+    const int64_t rows = run_.batch.micro_batch;
+    const int64_t seq_len = config_.train.seq_len;
+    const auto& choices = run_.loops;
+    Random random(derive_seed(static_cast<uint64_t>(config_.train.seed), static_cast<uint64_t>(done_), "loops"));
+    loops_ = choices[random.below(choices.size())];
+    step_.begin({.clip = config_.train.clip,
+                 .n_loops = loops_,
+                 .recompute = run_.recompute,
+                 .loss_tokens = static_cast<double>(run_.batch.global_batch_tokens)});
+    std::vector<int32_t> row(static_cast<size_t>(seq_len) + 1);
+    for (int64_t micro = 0; micro < run_.batch.grad_accum; ++micro) {
+      at::Tensor ids = at::empty({rows, seq_len + 1}, at::kLong);
+      for (int64_t r = 0; r < rows; ++r) {
+        if (!loader_->next(row)) {
+          throw failure(fmt::format("the data ended after {} of {} steps: {} tokens were there", with_commas(done_),
+                                    with_commas(run_.batch.steps), with_commas(tokens_)),
+                        "set data.epochs = 0 to go round it, or give the run fewer steps");
+        }
+        std::copy(row.begin(), row.end(), ids.mutable_data_ptr<int64_t>() + r * (seq_len + 1));
+      }
+      step_.micro_step(ids.narrow(1, 0, seq_len).contiguous(), ids.narrow(1, 1, seq_len).contiguous());
+      if (stop_requested() && micro + 1 < run_.batch.grad_accum) return false;
+      show_progress(micro + 1);
+    }
+    const double lr = schedule_.rate(done_);
+    const StepResult result = step_.finish(lr);
+    if (!result.updated) not_finite(result);
+    ++done_;
+    tokens_ += run_.batch.global_batch_tokens;
+    position_ = loader_->position();
+
+    const double seconds = seconds_since(begin);
+    const double wait = loader_->seconds_waited() - waited;
+    train_seconds_ += seconds;
+    window_seconds_ += seconds;
+    window_wait_ += wait;
+    ++window_steps_;
+    last_ = {.step = done_,
+             .total = run_.batch.steps,
+             .loss = result.loss,
+             .gradient_norm = result.gradient_norm,
+             .lr = lr,
+             .tokens = tokens_,
+             .loops = loops_};
+    fill_speed(seconds, wait, 1);
+    Json line = {{"step", done_},
+                 {"loss", last_.loss},
+                 {"grad_norm", last_.gradient_norm},
+                 {"lr", lr},
+                 {"tokens", tokens_},
+                 {"tokens_per_s", last_.tokens_per_second},
+                 {"mfu", last_.mfu},
+                 {"memory_bytes", last_.memory_bytes},
+                 {"data_wait", last_.data_wait},
+                 {"loops", loops_},
+                 {"seconds", seconds}};
+    metrics_->write(line);
+    return true;
+  }
+
+  [[noreturn]] void not_finite(const StepResult& result) const {
+    const bool loss = !std::isfinite(result.loss);
+    throw failure(
+        fmt::format("the {} of step {} is {}: the weights were not touched, {}", loss ? "loss" : "gradient norm",
+                    done_ + 1, loss ? result.loss : result.gradient_norm,
+                    saved_ >= 0 ? fmt::format("and the checkpoint {} is intact", run_.store->path_of(saved_).string())
+                                : "and no checkpoint was written yet"),
+        "start again with a lower train.lr; the run goes on from its last checkpoint");
+  }
+
+  void fill_speed(double seconds, double wait, int64_t steps) {
+    const double tokens = static_cast<double>(steps * run_.batch.global_batch_tokens);
+    last_.tokens_per_second = tokens / seconds;
+    last_.mfu = last_.tokens_per_second * run_.flops.train / run_.gemm_rate;
+    last_.memory_bytes = peak_resident_bytes();
+    last_.data_wait = wait / seconds;
+    const double average = train_seconds_ / static_cast<double>(std::max<int64_t>(1, done_ - first_));
+    last_.eta_seconds = average * static_cast<double>(run_.batch.steps - done_);
+    last_.price_per_hour = config_.cost.price_per_hour;
+    last_.hours_so_far = hours();
+  }
+
+  double hours() const { return (seconds_before_ + train_seconds_) / 3600; }
+
+  void log_step() {
+    fill_speed(window_seconds_, window_wait_, window_steps_);
+    log::info("{}", log_line(last_));
+    window_seconds_ = window_wait_ = 0;
+    window_steps_ = 0;
+  }
+
+  void show_progress(int64_t micro) {
+    if (!log::is_terminal()) return;
+    const double average = train_seconds_ / static_cast<double>(std::max<int64_t>(1, done_ - first_));
+    const std::string left =
+        done_ > first_ ? duration_text(average * static_cast<double>(run_.batch.steps - done_)) : "?";
+    std::string text = fmt::format("step {}/{}", done_ + 1, run_.batch.steps);
+    if (run_.batch.grad_accum > 1) text += fmt::format(" ({}/{})", micro, run_.batch.grad_accum);
+    if (done_ > first_) {
+      text += fmt::format(" | loss {:.4f} | {} tok/s", last_.loss,
+                          with_commas(static_cast<int64_t>(last_.tokens_per_second)));
+    }
+    log::live_line(fmt::format("{} | {} left", text, left));
+  }
+
+  // Writes the state after the last completed step. A failure is the end only at the end.
+  void save(bool final) {
+    if (saved_ == done_ || done_ == 0) return;
+    CheckpointMeta meta;
+    meta.step = done_;
+    meta.tokens = tokens_;
+    meta.model = config_.model;
+    meta.config = to_toml(config_);
+    meta.tokenizer = run_.tokenizer->fingerprint();
+    meta.seed = static_cast<uint64_t>(config_.train.seed);
+    meta.data = position_;
+    meta.state = {{"optimizer_steps", optimizer_.steps()},
+                  {"seconds", seconds_before_ + train_seconds_},
+                  {"threads", run_.threads},
+                  {"micro_batch", run_.batch.micro_batch},
+                  {"recompute", run_.recompute == Recompute::loop ? 2 : 1},
+                  {"loss", last_.loss}};
+    meta.program = "mythos " MYTHOS_VERSION;
+    meta.libtorch = libtorch_version();
+    meta.host = host_name();
+    meta.device = device_name(run_.device);
+    std::vector<at::Tensor> copies;
+    try {
+      const auto begin = Clock::now();
+      const auto path = run_.store->save(meta, training_tensors(model_, optimizer_, copies));
+      saved_ = done_;
+      log::info("saved {} in {:.1f} s", path.string(), seconds_since(begin));
+    } catch (const Error& e) {
+      if (final) throw;
+      log::warn("no checkpoint at step {}: {}; training goes on and tries again in {} steps", done_, e.line(),
+                config_.checkpoint.every);
+    }
+  }
+
+  int stop() {
+    const int number = stop_signal();
+    log::info("stopping on signal {} after step {}", number, done_);
+    if (done_ > first_) save(true);
+    log::info("stopped; the same command goes on from step {}", std::max<int64_t>(saved_, 0));
+    return 128 + number;
+  }
+
+  void evaluate_now() {
+    if (run_.held_out.empty() || stop_requested()) return;
+    try {
+      const EvaluationOptions options{.seq_len = config_.train.seq_len,
+                                      .batch = run_.batch.micro_batch,
+                                      .document_separator = config_.data.document_separator,
+                                      .n_loops = run_.loops.back(),
+                                      .max_tokens = 0};
+      const Evaluation e = evaluate(model_, *run_.tokenizer, run_.held_out, options, [](double share) {
+        log::live_line(fmt::format("held-out loss: {:.0f}% done", 100 * share));
+        if (stop_requested()) throw StopAsked{};
+      });
+      log::info("held-out at step {}: loss {:.4f}, perplexity {:.1f}, {:.3f} bits per byte ({} documents, {} bytes)",
+                done_, e.loss, e.perplexity(), e.bits_per_byte(), with_commas(e.documents), with_commas(e.bytes));
+      metrics_->write({{"step", done_}, {"held_out", to_json(e)}});
+    } catch (const StopAsked&) {
+    }
+  }
+
+  // Samples for the configured prompts. Their random numbers depend on seed and step alone, and touch nothing of
+  // training.
+  void watch(int64_t step) {
+    if (config_.log.prompts.empty()) return;
+    Json samples = Json::array();
+    for (size_t i = 0; i < config_.log.prompts.size() && !stop_requested(); ++i) {
+      const auto& prompt = config_.log.prompts[i];
+      GenerateOptions options;
+      options.max_new_tokens = config_.log.sample_tokens;
+      options.n_loops = run_.loops.back();
+      options.seed = derive_seed(static_cast<uint64_t>(config_.train.seed), static_cast<uint64_t>(step),
+                                 fmt::format("sample {}", i));
+      std::string text;
+      generate(model_, *run_.tokenizer, prompt, options, [&text](std::string_view piece) { text += piece; });
+      for (char& c : text) {
+        if (c == '\n' || c == '\r') c = ' ';
+      }
+      log::info("sample at step {}: {}|{}", step, prompt, text);
+      samples.push_back({{"prompt", prompt}, {"text", text}});
+    }
+    metrics_->write({{"step", step}, {"samples", samples}});
+  }
+
+  Run& run_;
+  const RunConfig& config_;
+  Model model_;
+  AdamW optimizer_;
+  TrainStep step_;
+  Schedule schedule_;
+  std::unique_ptr<RowLoader> loader_;
+  std::unique_ptr<MetricsFile> metrics_;
+  Json position_;
+  int64_t done_ = 0, first_ = 0, saved_ = -1, tokens_ = 0, loops_ = 0;
+  double seconds_before_ = 0, train_seconds_ = 0, window_seconds_ = 0, window_wait_ = 0;
+  int64_t window_steps_ = 0;
+  StepMetrics last_;
+};
+
+}  // namespace
+
+int train(Run& run) { return Trainer(run).run(); }
+
+int train(const TrainRequest& request) {
+  Run run = prepare_run(request);
+  if (run.finished) {
+    log::info("the run in {} is finished: {} of {} steps; more steps with --steps N --force, a new run with --fresh",
+              run.dir.string(), run.checkpoint->meta.step, run.batch.steps);
+    return 0;
+  }
+  return train(run);
+}
+
+}  // namespace mythos

@@ -1,0 +1,110 @@
+#include "text/merger.h"
+
+#include "text/splitter.h"
+#include "text_testing.h"
+
+namespace mythos {
+namespace {
+
+using Ids = std::vector<int32_t>;
+
+// Merging as it is defined: look at all pairs, merge the first of lowest rank, again.
+Ids merge_plainly(const Vocabulary& v, const TokenTable& tokens, std::string_view piece) {
+  Ids ids;
+  for (const char& c : piece) ids.push_back(tokens.find({&c, 1}));
+  while (true) {
+    int64_t best_rank = INT64_MAX;
+    size_t best = 0;
+    int32_t best_id = -1;
+    for (size_t i = 0; i + 1 < ids.size(); ++i) {
+      const int32_t id =
+          tokens.find(v.ordinary[static_cast<size_t>(ids[i])] + v.ordinary[static_cast<size_t>(ids[i + 1])]);
+      int64_t rank = id < 0 ? INT64_MAX : id;
+      if (!v.merge_by_id) {
+        const auto it = std::find(v.merges.begin(), v.merges.end(), std::pair(ids[i], ids[i + 1]));
+        rank = it == v.merges.end() ? INT64_MAX : it - v.merges.begin();
+      }
+      if (rank < best_rank) {
+        best_rank = rank;
+        best = i;
+        best_id = id;
+      }
+    }
+    if (best_rank == INT64_MAX) return ids;
+    ids[best] = best_id;
+    ids.erase(ids.begin() + static_cast<std::ptrdiff_t>(best) + 1);
+  }
+}
+
+// A vocabulary with many ways to merge: random joins of the letters a to d.
+Vocabulary tangled(uint64_t seed, bool by_id) {
+  Vocabulary v = testing::small_vocabulary({}, std::string(o200k_pattern));
+  Random random(seed);
+  std::vector<int32_t> used{'a', 'b', 'c', 'd'};
+  v.merge_by_id = by_id;
+  for (int tries = 0; tries < 200; ++tries) {
+    const int32_t left = used[random.below(used.size())];
+    const int32_t right = used[random.below(used.size())];
+    const std::string bytes = v.ordinary[static_cast<size_t>(left)] + v.ordinary[static_cast<size_t>(right)];
+    if (bytes.size() > 9 || std::find(v.ordinary.begin(), v.ordinary.end(), bytes) != v.ordinary.end()) continue;
+    used.push_back(static_cast<int32_t>(v.ordinary.size()));
+    v.ordinary.push_back(bytes);
+    if (!by_id)
+      v.merges.insert(v.merges.begin() + static_cast<std::ptrdiff_t>(random.below(v.merges.size() + 1)), {left, right});
+  }
+  v.n_ordinary = static_cast<int64_t>(v.ordinary.size());
+  return v;
+}
+
+TEST(Merger, ScanAndHeapFollowTheDefinition) {
+  Random random(3);
+  for (uint64_t seed = 0; seed < 12; ++seed) {
+    const Vocabulary v = tangled(seed, seed % 2 == 0);
+    v.check("tangled");
+    const TokenTable tokens(v.ordinary);
+    const Merger merger(v, tokens);
+    Merger::Scratch scratch;
+    for (const size_t longest : {Merger::scan_limit, size_t{300}}) {
+      for (int i = 0; i < 40; ++i) {
+        std::string piece(1 + random.below(longest), 'a');
+        const uint64_t letters = 1 + random.below(4);
+        for (char& c : piece) c = static_cast<char>('a' + random.below(letters));
+        Ids ids;
+        merger.merge(piece, ids, scratch);
+        EXPECT_EQ(ids, merge_plainly(v, tokens, piece)) << seed << " " << piece;
+      }
+    }
+  }
+}
+
+TEST(Merger, T1_WorkGrowsWithTheLengthOfAPieceNotItsSquare) {
+  const Vocabulary& v = testing::o200k().vocabulary();
+  const TokenTable tokens(v.ordinary);
+  const Merger merger(v, tokens);
+  for (const std::string unit : {"a", "_", " ", "\n", "中", "0"}) {
+    uint64_t work[2] = {0, 0};
+    for (const size_t times : {1, 2}) {
+      std::string piece;
+      while (piece.size() < times * 100'000) piece += unit;
+      Merger::Scratch scratch;
+      Ids ids;
+      merger.merge(piece, ids, scratch);
+      work[times - 1] = scratch.candidates;
+      EXPECT_LE(scratch.candidates, 4 * piece.size()) << unit;
+      EXPECT_EQ(scratch.merges + ids.size(), piece.size());
+    }
+    EXPECT_LT(work[1], 3 * work[0]) << unit;
+    EXPECT_GT(work[0], 0u);
+  }
+}
+
+TEST(Merger, LargeScratchIsGivenBack) {
+  Merger::Scratch scratch;
+  scratch.nodes.resize(3 << 20);
+  scratch.heap.reserve(3 << 20);
+  scratch.release_if_large();
+  EXPECT_LT(scratch.nodes.capacity() + scratch.heap.capacity(), size_t{1} << 20);
+}
+
+}  // namespace
+}  // namespace mythos
