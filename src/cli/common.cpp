@@ -4,8 +4,8 @@
 #include "base/units.h"
 #include "plan/machine.h"
 
-#include <cerrno>
 #include <ATen/Parallel.h>
+#include <cerrno>
 
 #include <charconv>
 #include <cstdio>
