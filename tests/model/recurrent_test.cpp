@@ -142,7 +142,7 @@ TEST_F(Loop, NeverHaltingKeepsThePlainWeightedSum) {
 }
 
 TEST_F(Loop, WeightsOfAHaltingPositionSumToOne) {
-  set("recurrent.act.halt.bias", 0.0);
+  set("recurrent.act.halt.bias", 3.0);
   Watched watched;
   const at::Tensor out = forward(9, &watched);
   at::Tensor mass = at::zeros({2, 7}, at::kDouble);
@@ -160,7 +160,7 @@ TEST_F(Loop, WeightsOfAHaltingPositionSumToOne) {
 }
 
 TEST_F(Loop, StoppingEarlyGivesWhatAllLoopsGive) {
-  for (const auto& [bias, most] : {std::pair{20.0, 1}, {1.0, 8}}) {
+  for (const auto& [bias, most] : {std::pair{20.0, 1}, {4.0, 8}}) {
     set("recurrent.act.halt.bias", bias);
     Watched early, all;
     KvCache cache;
