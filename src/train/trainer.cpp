@@ -72,7 +72,7 @@ class Trainer {
     log::live_line("");
     if (stop_requested() && done_ < run_.batch.steps) return stop();
     save(true);
-    if (config_.log.eval_every > 0) evaluate_now();
+    evaluate_now();
     watch(done_);
     log::info("done: {} steps, {} tokens in {}; the last checkpoint is {}", with_commas(done_), with_commas(tokens_),
               duration_text(seconds_before_ + train_seconds_), run_.store->path_of(done_).string());

@@ -42,7 +42,7 @@ TEST_F(EnvironmentTest, NumbersReadAndPrintAlikeInEveryLocale) {
                         other);
   EXPECT_EQ(o.code, 0) << o.err;
   EXPECT_EQ(load_config(dir / "config.toml").train.lr, 2.5e-3);
-  EXPECT_NE(o.err.find("| lr 1.88e-03 |"), std::string::npos) << o.err;
+  EXPECT_NE(o.err.find("| lr 1.87e-03 |"), std::string::npos) << o.err;
 }
 
 TEST_F(EnvironmentTest, EverythingWorksWithoutANetwork) {
