@@ -32,6 +32,7 @@ TEST(RmsNorm, EqualsCompositeForm) {
   for (const auto type : types) {
     Draw draw(type);
     for (const int64_t d : widths) {
+      if (d == 1) continue;  // below
       for (const int64_t rows : row_counts) {
         const Function composite = [](const Tensors& in) { return Tensors{rms_norm_reference(in[0], in[1])}; };
         const std::string what = fmt::format("{} x {}", rows, d);
@@ -39,6 +40,19 @@ TEST(RmsNorm, EqualsCompositeForm) {
         expect_twins(what + " strided", fused_norm, composite, {draw.transposed({rows, 3, d}), draw.normal({d})});
       }
     }
+  }
+}
+
+// One channel: y is the sign of x times the weight, and the gradient of x all but cancels.
+TEST(RmsNorm, OfOneChannel) {
+  for (const auto type : types) {
+    const at::Tensor x = leaf(at::tensor({-3.0, 0.5, 100.0}, at::kDouble).to(type).unsqueeze(1));
+    const at::Tensor w = leaf(at::full({1}, 2.0, type));
+    const at::Tensor y = rms_norm(x, plain(w));
+    EXPECT_CLOSE(y, at::tensor({-2.0, 2.0, 2.0}, at::kDouble).unsqueeze(1), 1e-5);
+    const Tensors grads = gradients({y}, {x, w}, {at::ones_like(y)});
+    EXPECT_LT(grads[0].abs().max().item<double>(), 2e-5);
+    EXPECT_NEAR(grads[1].item<double>(), 1, 1e-5);
   }
 }
 
@@ -223,7 +237,7 @@ TEST(Derivatives, WeightedOps) {
   const at::Tensor ids = draw.below(7, {2, 5});
   expect_derivatives("embedding", [&](const Tensors& in) { return Tensors{embedding(ids, plain(in[0]))}; },
                      {draw.normal({7, 4})});
-  const at::Tensor targets = draw.below(9, {6}).index_fill_(0, at::tensor({2}), ignored_target);
+  const at::Tensor targets = draw.below(9, {6}).index_fill_(0, at::tensor({2}, at::kLong), ignored_target);
   for (const int64_t chunk : {1, 4, 6}) {
     expect_derivatives(
         "linear_cross_entropy",
@@ -292,7 +306,7 @@ TEST(GradientBuffers, ReceiveWhatAutogradWould) {
                  [&](const at::Tensor& x, const auto& w) { return routed_experts(x, w[0], w[1], chosen, in[3]); },
                  in[0], {in[1], in[2]});
 
-    const at::Tensor targets = draw.below(50, {19}).index_fill_(0, at::tensor({0, 7}), ignored_target);
+    const at::Tensor targets = draw.below(50, {19}).index_fill_(0, at::tensor({0, 7}, at::kLong), ignored_target);
     for (const int64_t chunk : {1, 7, 100}) {
       expect_sinks(
           "linear_cross_entropy",
@@ -364,7 +378,7 @@ TEST(Bfloat16, TakesTheCompositePathNearFloat32) {
       "routed_experts",
       [&](const Tensors& t) { return Tensors{routed_experts(t[0], plain(t[1]), plain(t[2]), chosen, weights)}; },
       {in[0], in[1], in[2]});
-  const at::Tensor targets = draw.below(50, {19}).index_fill_(0, at::tensor({0, 7}), ignored_target);
+  const at::Tensor targets = draw.below(50, {19}).index_fill_(0, at::tensor({0, 7}, at::kLong), ignored_target);
   const at::Tensor hidden = draw.normal({19, 16}), head = draw.normal({50, 16});
   const at::Tensor loss = linear_cross_entropy(hidden, plain(head), targets, 17, 4);
   EXPECT_EQ(loss.scalar_type(), at::kFloat);

@@ -217,7 +217,7 @@ TEST(TrainStep, TwoRunsAgreeToTheBit) {
 // An expert that no token chose has a zero gradient: its weights are decayed, its moments stay zero.
 TEST(TrainStep, ExpertWithoutTokensIsOnlyDecayed) {
   Trained t(at::kFloat);
-  t.model->named_buffers()[0].tensor.index_fill_(0, at::tensor({3}), -1000);
+  t.model->named_buffers()[0].tensor.index_fill_(0, at::tensor({3}, at::kLong), -1000);
   const std::string expert = "recurrent.block.ffn.routed_experts.3.", busy = "recurrent.block.ffn.routed_experts.2.";
   const at::Tensor before = value(*t.model, expert + "up.weight").clone();
   for (int step = 0; step < 2; ++step) {
