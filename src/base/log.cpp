@@ -10,6 +10,7 @@
 #include <cstring>
 #include <mutex>
 #include <string>
+#include <utility>
 
 namespace mythos::log {
 namespace {
@@ -17,6 +18,8 @@ namespace {
 struct State {
   std::mutex mutex;
   int file = -1;
+  bool keeping = false;
+  std::string kept;
   bool quiet = false;
   std::string live;
 };
@@ -67,6 +70,7 @@ void write(Level level, std::string_view line) {
     if (!s.live.empty()) write_all(STDERR_FILENO, cut_to_width(s.live));
   }
   if (s.file >= 0) write_all(s.file, text);
+  if (s.keeping && s.kept.size() + text.size() <= (size_t{1} << 20)) s.kept += text;
 }
 
 void set_file(const std::filesystem::path& path) {
@@ -74,11 +78,21 @@ void set_file(const std::filesystem::path& path) {
   const std::lock_guard lock(s.mutex);
   if (s.file >= 0) ::close(s.file);
   s.file = -1;
+  s.keeping = false;
+  const std::string kept = std::exchange(s.kept, {});
   if (path.empty()) return;
   s.file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (s.file < 0) {
     throw failure(fmt::format("cannot write the log {}: {}", path.string(), std::strerror(errno)));
   }
+  write_all(s.file, kept);
+}
+
+void keep_for_file() {
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  s.keeping = true;
+  s.kept.clear();
 }
 
 void set_quiet(bool quiet) {

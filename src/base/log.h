@@ -18,6 +18,9 @@ void write(Level level, std::string_view line);
 
 /// Also append every line to this file (created if missing); an empty path stops that. Throws Error if it cannot open.
 void set_file(const std::filesystem::path& path);
+/// Keeps the lines from now on (the first megabyte of them) until set_file, which writes them first: for what is said
+/// before it is known whether there will be a file.
+void keep_for_file();
 /// No info lines on stderr (warnings and errors stay).
 void set_quiet(bool quiet);
 

@@ -69,10 +69,10 @@ void CheckpointStore::prepare() const {
   fs::remove(probe, ec);
 }
 
-void CheckpointStore::require_room(int64_t bytes_of_one, int64_t every, int64_t steps) const {
+void CheckpointStore::require_room(int64_t bytes_of_one, int64_t every, int64_t steps, bool goes_on) const {
   const int64_t at_once = checkpoints_at_once(keep_last_, keep_every_, every, steps);
   int64_t needed = at_once * bytes_of_one;
-  for (const int64_t step : list()) {
+  for (const int64_t step : goes_on ? list() : std::vector<int64_t>()) {
     std::error_code ec;
     const auto size = fs::file_size(path_of(step), ec);
     if (!ec) needed -= static_cast<int64_t>(size);

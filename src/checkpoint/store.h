@@ -27,8 +27,8 @@ class CheckpointStore {
   /// syncing and renaming work there. Throws Error with the reason.
   void prepare() const;
   /// Throws a refusal with the bytes needed and free if a run that saves every `every` of `steps` steps does not fit
-  /// the disk, what is there already counted.
-  void require_room(int64_t bytes_of_one, int64_t every, int64_t steps) const;
+  /// the disk. What is there already counts, unless it will be set aside (`goes_on` false).
+  void require_room(int64_t bytes_of_one, int64_t every, int64_t steps, bool goes_on = true) const;
 
   /// Writes the checkpoint of meta.step (replacing one of the same step) and then prunes. Throws Error, all earlier
   /// ones untouched, if the checkpoint could not be written; never because of the pruning.

@@ -1,11 +1,12 @@
 #include "cli/common.h"
 
 #include "base/error.h"
+#include "base/signals.h"
 #include "base/units.h"
 #include "plan/machine.h"
 
-#include <cerrno>
 #include <ATen/Parallel.h>
+#include <cerrno>
 
 #include <charconv>
 #include <cstdio>
@@ -35,6 +36,10 @@ std::vector<int64_t> integers(const std::string& text, const char* option) {
     if (end == last) return out;
   }
   throw usage_error(fmt::format("{} is '{}', it must be whole numbers with commas between, like 1,2,4", option, text));
+}
+
+void stop_if_asked(const std::string& what) {
+  if (stop_requested()) throw Error(static_cast<ExitCode>(128 + stop_signal()), what);
 }
 
 void set_threads(int64_t asked) { at::set_num_threads(static_cast<int>(asked > 0 ? asked : usable_cpus())); }

@@ -18,6 +18,8 @@ void print_json(const Json& json);
 void print(const std::string& text);
 /// "1,2,4" -> {1, 2, 4}; throws usage Error naming `option`.
 std::vector<int64_t> integers(const std::string& text, const char* option);
+/// Throws what exits with 128 + n if signal n asked for a stop; `what` says what is left.
+void stop_if_asked(const std::string& what);
 /// Threads for LibTorch: `asked`, or all this process may use where that is 0.
 void set_threads(int64_t asked);
 /// "float32", "bfloat16", "float64" (and fp32, bf16, fp64); throws usage Error.

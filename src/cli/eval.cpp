@@ -52,12 +52,24 @@ void run(const Options& o) {
   const Tokenizer tokenizer = load_tokenizer_of(meta, o.tokenizer);
   const auto [radius_max, radius_min] = model.spectral_radius();
   const int64_t own_loops = config.train.loops.back();
+  std::vector<int64_t> counts = o.loops.empty() ? std::vector<int64_t>{1, 2, 4, 8} : integers(o.loops, "--loops");
+  if (o.loops.empty()) counts.insert(counts.end(), {own_loops, 2 * own_loops});
+  std::sort(counts.begin(), counts.end());
+  counts.erase(std::unique(counts.begin(), counts.end()), counts.end());
+  if (counts.front() < 1) throw usage_error(fmt::format("--loops names {}, it must be at least 1", counts.front()));
+  GenerateOptions generation;
+  generation.n_loops = own_loops;
+  for (const auto& prompt : o.prompts) prompt_ids(meta.model, tokenizer, prompt, generation);
   Json json = {{"step", meta.step},
                {"tokens", meta.tokens},
                {"parameters", parameter_count(meta.model)},
                {"vocab_size", meta.model.vocab_size},
                {"spectral_radius_max", radius_max},
-               {"spectral_radius_min", radius_min}};
+               {"spectral_radius_min", radius_min},
+               {"loss", nullptr},
+               {"perplexity", nullptr},
+               {"bits_per_byte", nullptr},
+               {"by_loops", Json::array()}};
   const bool stable = radius_max <= 0.999 && radius_min >= 0.0001;
   if (!o.json) {
     print(fmt::format("checkpoint   step {}, {} tokens, {} parameters, vocabulary {}\n", with_commas(meta.step),
@@ -79,6 +91,7 @@ void run(const Options& o) {
       options.n_loops = n;
       const auto e = evaluate(model, tokenizer, documents, options, [n](double share) {
         log::live_line(fmt::format("{} loops: {:.0f}% done", n, 100 * share));
+        stop_if_asked("stopped before the evaluation was complete");
       });
       log::live_line("");
       return e;
@@ -99,14 +112,8 @@ void run(const Options& o) {
           with_commas(own.tokens), with_commas(own.bytes), options.document_separator ? " (2 for each separator)" : "",
           own.loops, own.mean_loops, 100 * own.never_halted));
     }
-    std::vector<int64_t> counts = o.loops.empty() ? std::vector<int64_t>{1, 2, 4, 8} : integers(o.loops, "--loops");
-    if (o.loops.empty()) counts.push_back(2 * own_loops);
-    std::sort(counts.begin(), counts.end());
-    counts.erase(std::unique(counts.begin(), counts.end()), counts.end());
-    json["by_loops"] = Json::array();
     if (!o.json) print("loops        loss     perplexity  bits per byte\n");
     for (const int64_t n : counts) {
-      if (n < 1) throw usage_error(fmt::format("--loops names {}, it must be at least 1", n));
       const Evaluation e = n == own_loops ? own : at_loops(n);
       json["by_loops"].push_back(to_json(e));
       if (!o.json) {
@@ -118,8 +125,6 @@ void run(const Options& o) {
   if (!o.prompts.empty()) json["samples"] = Json::array();
   for (const auto& prompt : o.prompts) {
     std::string text;
-    GenerateOptions generation;
-    generation.n_loops = own_loops;
     generate(model, tokenizer, prompt, generation, [&](std::string_view piece) { text += piece; });
     json["samples"].push_back({{"prompt", prompt}, {"text", text}});
     if (!o.json) print(fmt::format("sample       {}|{}\n", prompt, text));
@@ -138,7 +143,8 @@ void add_eval(CLI::App& app, Result&) {
   command->add_option("--text-column", o->text_column, "of --data, for .jsonl and .parquet")->capture_default_str();
   command->add_option("--documents", o->documents, "only the first so many documents; 0: all")->capture_default_str();
   command->add_option("--max-tokens", o->max_tokens, "only about so many tokens; 0: all")->capture_default_str();
-  command->add_option("--loops", o->loops, "loop counts, like 1,2,4,8,16 (default: 1,2,4,8 and twice the trained)");
+  command->add_option("--loops", o->loops,
+                      "loop counts, like 1,2,4,8,16 (default: 1,2,4,8, the trained and twice that)");
   command->add_option("--prompt", o->prompts, "a prompt to go on with; may be repeated")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);

@@ -1,6 +1,7 @@
 #include "infer/generate.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/signals.h"
 #include "cli/commands.h"
 #include "cli/common.h"
 #include "infer/checkpoint_io.h"
@@ -16,7 +17,7 @@ struct Options {
   bool json = false;
 };
 
-void run(const Options& o) {
+void run(const Options& o, Result& result) {
   check(o.generate.sampling);
   set_threads(o.threads);
   const auto dtype = dtype_from(o.dtype);
@@ -27,6 +28,7 @@ void run(const Options& o) {
     text += piece;
     if (!o.json) print(std::string(piece));
   });
+  if (stop_requested()) result.exit_code = 128 + stop_signal();
   const double rate = g.seconds > 0 ? static_cast<double>(g.ids.size()) / g.seconds : 0;
   if (o.json) {
     print_json({{"prompt", o.prompt},
@@ -45,7 +47,7 @@ void run(const Options& o) {
 
 }  // namespace
 
-void add_generate(CLI::App& app, Result&) {
+void add_generate(CLI::App& app, Result& result) {
   auto o = std::make_shared<Options>();
   auto* command = app.add_subcommand("generate", "Go on with a prompt");
   command->add_option("CHECKPOINT", o->checkpoint, "a checkpoint file, or a run's folder")->required();
@@ -73,7 +75,7 @@ void add_generate(CLI::App& app, Result&) {
   command->add_flag("--json", o->json, "one JSON document on standard output");
   command->footer(
       "Example:\n  mythos generate runs/demo \"The capital of Japan is\" --max-new-tokens 40 --temperature 0");
-  command->callback([o] { run(*o); });
+  command->callback([o, &result] { run(*o, result); });
 }
 
 }  // namespace mythos::cli

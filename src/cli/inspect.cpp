@@ -7,6 +7,9 @@
 #include "checkpoint/store.h"
 #include "cli/commands.h"
 #include "cli/common.h"
+#include "config/run_config.h"
+#include "infer/checkpoint_io.h"
+#include "plan/flops.h"
 
 namespace mythos::cli {
 namespace fs = std::filesystem;
@@ -61,10 +64,7 @@ Json last_metrics(const fs::path& run) {
 void inspect_run(const Options& o) {
   const fs::path run = o.target;
   const bool has_config = fs::exists(run / "config.toml");
-  fs::path dir = run / "checkpoints";
-  if (has_config) dir = load_config(run / "config.toml").checkpoint.dir;
-  if (!fs::is_directory(dir)) dir = fs::is_directory(run / "checkpoints") ? run / "checkpoints" : run;
-  const CheckpointStore store(dir, 1);
+  const CheckpointStore store(checkpoints_of(run), 1);
   Json json = {{"run", run.string()}, {"checkpoints", Json::array()}};
   for (const int64_t step : store.list()) json["checkpoints"].push_back(step);
   if (!has_config && json["checkpoints"].empty()) {
@@ -77,7 +77,10 @@ void inspect_run(const Options& o) {
                                {"step", newest->meta.step},
                                {"tokens", newest->meta.tokens},
                                {"created", newest->meta.created}};
+    const auto train = parse_config(newest->meta.config, "the checkpoint's config", "run").train;
     json["parameters"] = parameter_count(newest->meta.model);
+    json["train_flops_per_token"] = flops_per_token(newest->meta.model, train.seq_len, train.loops).train;
+    json["checkpoint_bytes"] = checkpoint_bytes(newest->meta.model);
   }
   const Json last = last_metrics(run);
   if (last.is_object()) json["last_step"] = last;
@@ -98,7 +101,13 @@ void inspect_run(const Options& o) {
 }
 
 void inspect_file(const Options& o) {
-  const Json json = describe(o.target);
+  Json json = describe(o.target);
+  if (json.contains("model") && json.contains("config")) {
+    const ModelConfig model = model_from_json(json["model"], o.target);
+    const auto train = parse_config(json["config"].get<std::string>(), "the checkpoint's config", "run").train;
+    json["train_flops_per_token"] = flops_per_token(model, train.seq_len, train.loops).train;
+    json["checkpoint_bytes"] = checkpoint_bytes(model);
+  }
   if (o.json) return print_json(json);
   std::string text;
   for (const auto& [key, value] : json.items()) {
@@ -123,6 +132,8 @@ void run(const Options& o) {
   if (fs::is_directory(path, ec)) return inspect_run(o);
   if (path.extension() == ".toml") return inspect_configuration(o);
   if (fs::exists(path, ec)) return inspect_file(o);
+  if (path.has_parent_path() || path.has_extension())
+    throw usage_error(fmt::format("there is no {}", o.target), "give a preset, a file or a run's folder");
   inspect_preset(o);
 }
 

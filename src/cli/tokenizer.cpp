@@ -1,6 +1,5 @@
 #include "base/error.h"
 #include "base/log.h"
-#include "base/signals.h"
 #include "base/units.h"
 #include "cli/commands.h"
 #include "cli/common.h"
@@ -15,15 +14,12 @@
 namespace mythos::cli {
 namespace {
 
-void check_stop() {
-  if (stop_requested()) throw failure("stopped; nothing was written");
-}
-
 void add_train_command(CLI::App& parent) {
   struct Options {
     std::string source, text_column = "text";
     TokenizerTraining training;
     std::filesystem::path out;
+    bool json = false;
   };
   auto o = std::make_shared<Options>();
   auto* command = parent.add_subcommand("train", "Learn a byte-pair vocabulary from text");
@@ -32,6 +28,7 @@ void add_train_command(CLI::App& parent) {
       ->capture_default_str();
   command->add_option("--out", o->out, "file to write")->required();
   command->add_option("--text-column", o->text_column, "of .jsonl and .parquet")->capture_default_str();
+  command->add_flag("--json", o->json, "one JSON document on standard output");
   command->footer("Example:\n  mythos tokenizer train corpus.txt --vocab 8192 --out tokenizer.json");
   command->callback([o] {
     DataOptions data;
@@ -42,7 +39,7 @@ void add_train_command(CLI::App& parent) {
     const auto begin = std::chrono::steady_clock::now();
     auto told = begin;
     const auto progress = [&](const TrainingProgress& p) {
-      check_stop();
+      stop_if_asked("stopped; nothing was written");
       const auto now = std::chrono::steady_clock::now();
       const std::string text =
           p.reading ? fmt::format("reading: {} of {}, {} distinct pieces", bytes_text(static_cast<double>(p.bytes)),
@@ -58,9 +55,17 @@ void add_train_command(CLI::App& parent) {
         train_tokenizer([&](std::string& text) { return reader.next(text); }, o->training, progress);
     tokenizer.save(o->out);
     log::live_line("");
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     log::info("{}: {} tokens from {} documents, {}, in {:.1f} s", o->out.string(), with_commas(tokenizer.n_ids()),
-              with_commas(reader.documents()), bytes_text(static_cast<double>(corpus->bytes())),
-              std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+              with_commas(reader.documents()), bytes_text(static_cast<double>(corpus->bytes())), seconds);
+    if (o->json) {
+      print_json({{"path", o->out.string()},
+                  {"tokens", tokenizer.n_ids()},
+                  {"fingerprint", tokenizer.fingerprint()},
+                  {"documents", reader.documents()},
+                  {"bytes", corpus->bytes()},
+                  {"seconds", seconds}});
+    }
   });
 }
 
@@ -68,7 +73,7 @@ void add_encode_command(CLI::App& parent) {
   struct Options {
     std::filesystem::path tokenizer;
     std::string text;
-    bool json_lines = false, has_text = false;
+    bool json_lines = false, json = false, has_text = false;
   };
   auto o = std::make_shared<Options>();
   auto* command = parent.add_subcommand("encode", "Text to token ids");
@@ -81,6 +86,7 @@ void add_encode_command(CLI::App& parent) {
       },
       "text (default: standard input)");
   command->add_flag("--json-lines", o->json_lines, "one {\"text\": ..} a line in, one {\"ids\": [..]} a line out");
+  command->add_flag("--json", o->json, "one JSON document on standard output: {\"ids\": [..]}");
   command->footer("Example:\n  mythos tokenizer encode --tokenizer tokenizer.json \"Hello, world!\"");
   command->callback([o] {
     const Tokenizer tokenizer = Tokenizer::load(o->tokenizer);
@@ -93,6 +99,7 @@ void add_encode_command(CLI::App& parent) {
     }
     std::string text = o->text;
     if (!o->has_text) text.assign(std::istreambuf_iterator<char>(std::cin), {});
+    if (o->json) return print_json({{"ids", tokenizer.encode(text)}});
     std::string out;
     for (const int32_t id : tokenizer.encode(text)) {
       if (!out.empty()) out += ' ';
@@ -106,11 +113,13 @@ void add_decode_command(CLI::App& parent) {
   struct Options {
     std::filesystem::path tokenizer;
     std::vector<int64_t> ids;
+    bool json = false;
   };
   auto o = std::make_shared<Options>();
   auto* command = parent.add_subcommand("decode", "Token ids to text");
   command->add_option("--tokenizer", o->tokenizer, "tokenizer file")->required();
   command->add_option("IDS", o->ids, "ids (default: from standard input, with blanks or commas between)");
+  command->add_flag("--json", o->json, "one JSON document on standard output: {\"text\": ..}");
   command->footer("Example:\n  mythos tokenizer decode --tokenizer tokenizer.json 13225 11 2375 0");
   command->callback([o] {
     const Tokenizer tokenizer = Tokenizer::load(o->tokenizer);
@@ -135,6 +144,7 @@ void add_decode_command(CLI::App& parent) {
       }
       narrow.push_back(static_cast<int32_t>(id));
     }
+    if (o->json) return print_json({{"text", tokenizer.decode(narrow)}});
     print(tokenizer.decode(narrow));
     if (log::is_terminal()) print("\n");
   });

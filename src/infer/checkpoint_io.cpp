@@ -22,21 +22,32 @@ void copy_bytes(std::span<const std::byte> bytes, at::Tensor target) {
   target.copy_(plain);
 }
 
-fs::path checkpoint_path(const fs::path& path) {
+}  // namespace
+
+fs::path checkpoints_of(const fs::path& run) {
+  std::error_code ec;
+  // The folder inside comes first: a run that was set aside still names its old place.
+  if (fs::is_directory(run / "checkpoints", ec)) return run / "checkpoints";
+  if (!fs::exists(run / "config.toml", ec)) return run;
+  const fs::path named = load_config(run / "config.toml").checkpoint.dir;
+  return fs::is_directory(named, ec) ? named : run;
+}
+
+Checkpoint open_checkpoint(const fs::path& path) {
   std::error_code ec;
   if (!fs::exists(path, ec)) {
     throw usage_error(fmt::format("there is no checkpoint at {}", path.string()),
                       "give a .safetensors file or a run's folder");
   }
-  if (!fs::is_directory(path)) return path;
-  const fs::path dir = fs::is_directory(path / "checkpoints") ? path / "checkpoints" : path;
-  const CheckpointStore store(dir, 1);
-  const auto newest = store.newest(CheckpointStore::Damaged::leave);
-  if (!newest) throw usage_error(fmt::format("{} holds no checkpoint", path.string()), "the run has not saved one yet");
-  return newest->path();
+  if (fs::is_directory(path, ec)) {
+    auto newest = CheckpointStore(checkpoints_of(path), 1).newest(CheckpointStore::Damaged::leave);
+    if (newest) return std::move(*newest);
+    throw usage_error(fmt::format("{} holds no checkpoint", path.string()), "the run has not saved one yet");
+  }
+  Checkpoint checkpoint = Checkpoint::open(path);
+  checkpoint.verify();
+  return checkpoint;
 }
-
-}  // namespace
 
 std::vector<TensorBytes> training_tensors(const Model& model, const AdamW& optimizer, std::vector<at::Tensor>& copies) {
   std::unordered_map<std::string, at::Tensor> by_name;
@@ -76,8 +87,7 @@ void load_moments(const Checkpoint& checkpoint, AdamW& optimizer) {
 }
 
 LoadedModel load_model(const fs::path& path, at::Device device, at::ScalarType dtype) {
-  const Checkpoint checkpoint = Checkpoint::open(checkpoint_path(path));
-  checkpoint.verify();
+  const Checkpoint checkpoint = open_checkpoint(path);
   LoadedModel loaded;
   loaded.meta = checkpoint.meta;
   loaded.model = std::make_unique<Model>(checkpoint.meta.model, device, dtype, dtype, false);

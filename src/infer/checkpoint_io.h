@@ -21,12 +21,17 @@ void load_weights(const Checkpoint& checkpoint, Model& model);
 /// Copies both moments. Throws Error if the checkpoint holds none.
 void load_moments(const Checkpoint& checkpoint, AdamW& optimizer);
 
+/// Where a run keeps its checkpoints: RUN/checkpoints, else the checkpoint.dir of RUN/config.toml, else RUN itself.
+std::filesystem::path checkpoints_of(const std::filesystem::path& run);
+/// A file, or the newest good checkpoint of a run's folder (nothing is changed there); every byte verified. Throws
+/// usage Error where there is none.
+Checkpoint open_checkpoint(const std::filesystem::path& path);
+
 struct LoadedModel {
   CheckpointMeta meta;
   std::unique_ptr<Model> model;
 };
-/// A model for inference from a checkpoint file, or from a run's folder (its newest good checkpoint; nothing is changed
-/// there). Every byte is verified.
+/// A model for inference from what open_checkpoint takes.
 LoadedModel load_model(const std::filesystem::path& path, at::Device device, at::ScalarType dtype);
 
 /// The tokenizer of a checkpoint: `given` if not empty, else the path in its config. Throws usage Error if its

@@ -2,7 +2,9 @@
 
 #include "base/error.h"
 #include "base/signals.h"
+#include "base/units.h"
 
+#include <algorithm>
 #include <chrono>
 
 namespace mythos {
@@ -47,36 +49,51 @@ at::Tensor to_ids(const std::vector<int32_t>& ids) {
 
 }  // namespace
 
+std::vector<int32_t> prompt_ids(const ModelConfig& model, const Tokenizer& tokenizer, std::string_view prompt,
+                                const GenerateOptions& options) {
+  check(options.sampling);
+  if (options.max_new_tokens < 0) {
+    throw usage_error(fmt::format("{} new tokens asked, at least 0 are possible", options.max_new_tokens));
+  }
+  if (options.n_loops < 0) throw usage_error(fmt::format("{} loops asked, at least 1 is needed", options.n_loops));
+  std::vector<int32_t> ids = tokenizer.encode(prompt);
+  if (ids.empty()) {
+    const auto end = tokenizer.end_of_text();
+    if (!end || *end >= model.vocab_size) {
+      throw usage_error("the prompt is empty, and this model has no end-of-text token to start from", "give some text");
+    }
+    ids.push_back(*end);
+  }
+  const auto most = *std::max_element(ids.begin(), ids.end());
+  if (most >= model.vocab_size) {
+    throw usage_error(fmt::format("the prompt has the token {}, and the model's vocabulary has {}", most,
+                                  with_commas(model.vocab_size)),
+                      "use the tokenizer the model was trained with");
+  }
+  const auto tokens = static_cast<int64_t>(ids.size());
+  // The last new token is never fed back, so it needs no position.
+  if (tokens > model.max_seq_len || options.max_new_tokens > model.max_seq_len + 1 - tokens) {
+    throw usage_error(
+        fmt::format("a prompt of {} tokens and {} new ones exceed the model's {} positions "
+                    "(model.max_seq_len)",
+                    tokens, options.max_new_tokens, model.max_seq_len),
+        tokens > model.max_seq_len ? "shorten the prompt" : "shorten the prompt, or ask for fewer new ones");
+  }
+  return ids;
+}
+
 Generation generate(Model& model, const Tokenizer& tokenizer, std::string_view prompt, const GenerateOptions& options,
                     const std::function<void(std::string_view)>& on_text) {
   using Clock = std::chrono::steady_clock;
   const auto seconds_since = [](Clock::time_point t) {
     return std::chrono::duration<double>(Clock::now() - t).count();
   };
-  check(options.sampling);
-  if (options.max_new_tokens < 0) {
-    throw usage_error(fmt::format("{} new tokens asked, at least 0 are possible", options.max_new_tokens));
-  }
-  if (options.n_loops < 0) throw usage_error(fmt::format("{} loops asked, at least 1 is needed", options.n_loops));
   const ModelConfig& config = model.config();
+  const std::vector<int32_t> ids = prompt_ids(config, tokenizer, prompt, options);
   const auto end_of_text = tokenizer.end_of_text();
   const bool has_end = end_of_text && *end_of_text < config.vocab_size;
-
-  std::vector<int32_t> ids = tokenizer.encode(prompt);
-  if (ids.empty()) {
-    if (!has_end) {
-      throw usage_error("the prompt is empty, and this model has no end-of-text token to start from", "give some text");
-    }
-    ids.push_back(*end_of_text);
-  }
   Generation result;
   result.prompt_tokens = static_cast<int64_t>(ids.size());
-  if (result.prompt_tokens + options.max_new_tokens > config.max_seq_len + 1) {
-    throw usage_error(
-        fmt::format("a prompt of {} tokens and {} new ones exceed the model's {} positions (model.max_seq_len)",
-                    result.prompt_tokens, options.max_new_tokens, config.max_seq_len),
-        "shorten the prompt, or ask for fewer with --max-new-tokens");
-  }
   if (options.max_new_tokens == 0) return result;
 
   const at::NoGradGuard no_grad;

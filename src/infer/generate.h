@@ -27,10 +27,15 @@ struct Generation {
   double seconds = 0;  ///< for the new tokens
 };
 
+/// The ids a generation starts from: those of the prompt, or the end-of-text token for an empty one. Throws usage Error
+/// for an empty prompt where the model has no end-of-text token, for a prompt and new tokens beyond max_seq_len, for a
+/// token outside the model's vocabulary, and for options out of their range.
+std::vector<int32_t> prompt_ids(const ModelConfig& model, const Tokenizer& tokenizer, std::string_view prompt,
+                                const GenerateOptions& options);
+
 /// Goes on after `prompt`. `on_text` (may be empty) gets the new text in pieces of whole UTF-8 characters as they come.
-/// An empty prompt starts from the end-of-text token where the model has one; where it has none that is a usage Error.
-/// A prompt and new tokens beyond max_seq_len are a usage Error before anything is computed. Tokens of the model's
-/// vocabulary that the tokenizer does not know are never chosen. The same seed gives the same text.
+/// What prompt_ids refuses is refused before anything is computed. Tokens of the model's vocabulary that the tokenizer
+/// does not know are never chosen. A stop signal ends it after the token in work. The same seed gives the same text.
 Generation generate(Model& model, const Tokenizer& tokenizer, std::string_view prompt, const GenerateOptions& options,
                     const std::function<void(std::string_view)>& on_text = {});
 

@@ -56,11 +56,13 @@ int64_t sample(std::span<const float> logits, const SamplingOptions& o, Random& 
     sum = std::accumulate(weight.begin(), weight.begin() + static_cast<ptrdiff_t>(kept), 0.0);
   }
   double left = random.uniform() * sum;
-  for (size_t i = 0; i < kept; ++i) {
+  size_t chosen = 0;
+  for (size_t i = 0; i < kept && left >= 0; ++i) {
+    if (weight[i] == 0) break;  // they fall: the others are impossible, whatever rounding left over
     left -= weight[i];
-    if (left < 0) return order[i];
+    chosen = i;
   }
-  return order[kept - 1];
+  return order[chosen];
 }
 
 }  // namespace mythos

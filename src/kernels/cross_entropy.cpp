@@ -51,8 +51,10 @@ at::Tensor loss_and_gradient(at::Tensor& logits, const at::Tensor& targets, doub
 }
 
 struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
-  static Variable forward(AutogradContext* ctx, const Variable& hidden, const Variable& weight, const at::Tensor& grad,
-                          const at::Tensor& targets, double denominator, int64_t chunk_rows) {
+  static Variable forward(AutogradContext* ctx, const Variable& hidden, const Variable& weight,
+                          const GradientBuffer& buffer_of_weight, const at::Tensor& targets, double denominator,
+                          int64_t chunk_rows) {
+    const at::Tensor& grad = buffer_of_weight.tensor;
     const int64_t n = hidden.size(0);
     const int64_t v = weight.size(0);
     const double scale = 1.0 / denominator;
@@ -120,8 +122,9 @@ at::Tensor linear_cross_entropy(const at::Tensor& hidden, const Weight& weight, 
   if (chunk_rows <= 0) chunk_rows = cross_entropy_chunk_rows(weight.value.size(0));
   const bool gradients = at::GradMode::is_enabled();
   const at::Tensor value = gradients ? weight.value : weight.value.detach();
-  return LinearCrossEntropy::apply(gradients ? hidden : hidden.detach(), value, gradients ? weight.grad : at::Tensor(),
-                                   targets.contiguous(), denominator > 0 ? denominator : 1.0, chunk_rows);
+  return LinearCrossEntropy::apply(gradients ? hidden : hidden.detach(), value,
+                                   GradientBuffer{gradients ? weight.grad : at::Tensor()}, targets.contiguous(),
+                                   denominator > 0 ? denominator : 1.0, chunk_rows);
 }
 
 at::Tensor linear_cross_entropy_reference(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& targets,

@@ -10,9 +10,9 @@ using torch::autograd::Variable;
 using torch::autograd::variable_list;
 
 struct Linear : torch::autograd::Function<Linear> {
-  static Variable forward(AutogradContext* ctx, const Variable& x, const Variable& w, const at::Tensor& grad) {
+  static Variable forward(AutogradContext* ctx, const Variable& x, const Variable& w, const GradientBuffer& grad) {
     ctx->save_for_backward({x, w});
-    ctx->saved_data["grad"] = grad;
+    ctx->saved_data["grad"] = grad.tensor;
     return at::linear(x, w);
   }
 
@@ -28,9 +28,10 @@ struct Linear : torch::autograd::Function<Linear> {
 };
 
 struct Embedding : torch::autograd::Function<Embedding> {
-  static Variable forward(AutogradContext* ctx, const at::Tensor& ids, const Variable& table, const at::Tensor& grad) {
+  static Variable forward(AutogradContext* ctx, const at::Tensor& ids, const Variable& table,
+                          const GradientBuffer& grad) {
     ctx->save_for_backward({ids});
-    ctx->saved_data["grad"] = grad;
+    ctx->saved_data["grad"] = grad.tensor;
     ctx->saved_data["rows"] = table.size(0);
     auto shape = ids.sizes().vec();
     shape.push_back(table.size(1));
@@ -52,11 +53,11 @@ struct Embedding : torch::autograd::Function<Embedding> {
 
 at::Tensor linear(const at::Tensor& x, const Weight& weight) {
   if (!weight.grad.defined() || !at::GradMode::is_enabled()) return at::linear(x, weight.value);
-  return Linear::apply(x, weight.value, weight.grad);
+  return Linear::apply(x, weight.value, GradientBuffer{weight.grad});
 }
 
 at::Tensor embedding(const at::Tensor& ids, const Weight& table) {
-  return Embedding::apply(ids, table.value, table.grad);
+  return Embedding::apply(ids, table.value, GradientBuffer{table.grad});
 }
 
 }  // namespace mythos

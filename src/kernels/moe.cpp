@@ -113,7 +113,7 @@ at::Tensor combine(const at::Tensor& rows, const at::Tensor& slot, const at::Ten
 struct RoutedExperts : torch::autograd::Function<RoutedExperts> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& gate_up,
                             const at::Tensor& down, const at::Tensor& experts, const at::Tensor& weights,
-                            const at::Tensor& gate_up_grad, const at::Tensor& down_grad) {
+                            const GradientBuffer& gate_up_grad, const GradientBuffer& down_grad) {
     const int64_t k = experts.size(1);
     const Groups g = group_by_expert(experts, gate_up.size(0));
     const at::Tensor xs = x.index_select(0, g.token);
@@ -126,8 +126,8 @@ struct RoutedExperts : torch::autograd::Function<RoutedExperts> {
     // y is not kept: the gradient of the weights follows from the activations (see backward).
     ctx->save_for_backward({x, gate_up, down, w, joined, g.token, g.slot});
     ctx->saved_data["offset"] = g.offset;
-    ctx->saved_data["gate_up_grad"] = gate_up_grad;
-    ctx->saved_data["down_grad"] = down_grad;
+    ctx->saved_data["gate_up_grad"] = gate_up_grad.tensor;
+    ctx->saved_data["down_grad"] = down_grad.tensor;
     return combine(y, g.slot, w, k);
   }
 
@@ -197,7 +197,8 @@ struct RoutedExperts : torch::autograd::Function<RoutedExperts> {
 
 at::Tensor routed_experts(const at::Tensor& x, const Weight& gate_up, const Weight& down, const at::Tensor& experts,
                           const at::Tensor& weights) {
-  return RoutedExperts::apply(x, gate_up.value, down.value, experts, weights, gate_up.grad, down.grad);
+  return RoutedExperts::apply(x, gate_up.value, down.value, experts, weights, GradientBuffer{gate_up.grad},
+                              GradientBuffer{down.grad});
 }
 
 at::Tensor routed_experts_reference(const at::Tensor& x, const at::Tensor& gate_up, const at::Tensor& down,

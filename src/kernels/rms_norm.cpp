@@ -12,7 +12,7 @@ using torch::autograd::Variable;
 using torch::autograd::variable_list;
 
 struct RmsNorm : torch::autograd::Function<RmsNorm> {
-  static Variable forward(AutogradContext* ctx, const Variable& x, const Variable& w, const at::Tensor& grad) {
+  static Variable forward(AutogradContext* ctx, const Variable& x, const Variable& w, const GradientBuffer& grad) {
     const at::Tensor in = x.contiguous();
     const int64_t d = in.size(-1);
     const int64_t rows = in.numel() / std::max<int64_t>(d, 1);
@@ -30,7 +30,7 @@ struct RmsNorm : torch::autograd::Function<RmsNorm> {
       });
     });
     ctx->save_for_backward({in, w, rstd});
-    ctx->saved_data["grad"] = grad;
+    ctx->saved_data["grad"] = grad.tensor;
     return y;
   }
 
@@ -78,7 +78,7 @@ at::Tensor rms_norm_reference(const at::Tensor& x, const at::Tensor& weight) {
 
 at::Tensor rms_norm(const at::Tensor& x, const Weight& weight) {
   if (!rows_apply(x) || weight.value.scalar_type() != x.scalar_type()) return rms_norm_reference(x, weight.value);
-  return RmsNorm::apply(x, weight.value, weight.grad);
+  return RmsNorm::apply(x, weight.value, GradientBuffer{weight.grad});
 }
 
 }  // namespace mythos

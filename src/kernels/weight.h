@@ -16,6 +16,12 @@ struct Weight {
   at::Tensor grad;
 };
 
+/// A gradient buffer on its way into a custom autograd function, which takes tensor arguments for inputs and refuses
+/// undefined ones.
+struct GradientBuffer {
+  at::Tensor tensor;
+};
+
 /// Whether the row kernels of kernels/cpu can take this tensor: on the CPU, float or double.
 inline bool rows_apply(const at::Tensor& t) {
   return t.device().is_cpu() && (t.scalar_type() == at::kFloat || t.scalar_type() == at::kDouble);

@@ -97,7 +97,9 @@ class GoldenCheck {
   }
 
  private:
-  void add(std::string what, double error, double tolerance) { findings_.push_back({std::move(what), error, tolerance}); }
+  void add(std::string what, double error, double tolerance) {
+    findings_.push_back({std::move(what), error, tolerance});
+  }
   void compare(const std::string& what, const at::Tensor& actual, const at::Tensor& expected, double tolerance) {
     add(what, relative_error(actual, expected), tolerance);
   }

@@ -12,7 +12,7 @@ namespace mythos {
 
 struct GoldenFinding {
   std::string what;
-  double error = 0;      ///< largest difference over the tensor's largest magnitude
+  double error = 0;  ///< largest difference over the tensor's largest magnitude
   double tolerance = 0;
   [[nodiscard]] bool ok() const { return error <= tolerance; }  // false for NaN
 };
@@ -25,10 +25,10 @@ struct GoldenTolerance {
 /// 1e-6 in fp64; 1e-4 and 1e-3 in fp32.
 GoldenTolerance golden_tolerance(at::ScalarType type);
 
-/// Runs the model of a golden file (safetensors with `golden` metadata: weights, inputs, expected values) on this device in
-/// this dtype and compares parameter count, loop states, halting probabilities, chosen experts, logits, loss, every
-/// gradient (with and without recomputation), five optimizer steps and a greedy decode with cache. Nothing for a file
-/// without that metadata. Throws Error for one that cannot be read.
+/// Runs the model of a golden file (safetensors with `golden` metadata: weights, inputs, expected values) on this
+/// device in this dtype and compares parameter count, loop states, halting probabilities, chosen experts, logits, loss,
+/// every gradient (with and without recomputation), five optimizer steps and a greedy decode with cache. Nothing for a
+/// file without that metadata. Throws Error for one that cannot be read.
 std::optional<std::vector<GoldenFinding>> check_golden(const std::filesystem::path& path, at::Device device,
                                                        at::ScalarType type, const GoldenTolerance& tolerance);
 

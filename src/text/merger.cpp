@@ -8,9 +8,9 @@ namespace mythos {
 
 void Merger::Scratch::release_if_large() {
   constexpr size_t keep = size_t{1} << 20;
-  if (nodes.capacity() > keep) nodes = {};
-  if (sorted.capacity() > keep) sorted = {};
-  if (heap.capacity() > keep) heap = {};
+  if (nodes.capacity() > keep) nodes = std::vector<Node>();
+  if (sorted.capacity() > keep) sorted = std::vector<uint64_t>();
+  if (heap.capacity() > keep) heap = std::vector<uint64_t>();
 }
 
 Merger::Merger(const Vocabulary& vocabulary, const TokenTable& tokens) {

@@ -55,7 +55,8 @@ MetricsFile::MetricsFile(std::filesystem::path path, int64_t last_step) : path_(
       if (end == std::string::npos) break;
       const std::string_view line(text.data() + begin, end - begin);
       const Json json = Json::parse(line, nullptr, false);
-      if (json.is_object() && json.contains("step") && json["step"].is_number_integer() && json["step"] <= last_step) {
+      if (last_step > 0 && json.is_object() && json.contains("step") && json["step"].is_number_integer() &&
+          json["step"] <= last_step) {
         kept += line;
         kept += '\n';
       }

@@ -32,8 +32,8 @@ std::string log_line(const StepMetrics& metrics);
 
 class MetricsFile {
  public:
-  /// Opens for appending. Lines of steps after `last_step` (of a run that went back to a checkpoint) and a line that a
-  /// kill cut off are dropped first, atomically.
+  /// Opens for appending. Lines of steps after `last_step` (of a run that went back to a checkpoint; 0: of one that
+  /// begins, all lines) and a line that a kill cut off are dropped first, atomically.
   MetricsFile(std::filesystem::path path, int64_t last_step);
   ~MetricsFile();
   MetricsFile(const MetricsFile&) = delete;

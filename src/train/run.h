@@ -26,7 +26,7 @@ struct TrainRequest {
   std::optional<int64_t> steps;        ///< the run's length, over the configuration's
   bool fresh = false;                  ///< set an existing run aside and begin anew
   bool force = false;                  ///< go on where a refusal could be overruled
-  std::filesystem::path from;          ///< begin from this checkpoint
+  std::filesystem::path from;          ///< begin from this checkpoint (a file, or a run's newest)
   bool weights_only = false;           ///< take only its weights
 };
 
@@ -34,7 +34,7 @@ struct TrainRequest {
 struct Run {
   RunConfig config;
   std::filesystem::path dir;
-  std::unique_ptr<FolderLock> lock;
+  std::unique_ptr<FolderLock> lock, checkpoint_lock;  ///< the second where checkpoints lie outside `dir`
   std::optional<Tokenizer> tokenizer;
   std::shared_ptr<const Corpus> corpus;
   DataOptions data;
@@ -49,6 +49,7 @@ struct Run {
   FlopsPerToken flops;
   double gemm_rate = 0;                  ///< FLOP/s measured here on this model's shapes
   std::optional<Checkpoint> checkpoint;  ///< what the run goes on from
+  std::string from;                      ///< where it began, if from another run's checkpoint
   bool weights_only = false;
   bool data_from_start = false;  ///< forced: the saved position does not fit the data
   bool finished = false;         ///< nothing is left to do
@@ -60,10 +61,11 @@ struct Run {
 
 /// Reads the configuration, the tokenizer and the data's index, decides device, batch and memory, finds what to go on
 /// from, and prints all of it. Throws Error: usage (2) for what cannot be, refusal (3) for what would end badly and is
-/// not forced. Creates the run's folder only once everything else is settled.
+/// not forced. Only once all of that is settled is a folder created, or with `fresh` set aside; damaged checkpoints of
+/// a run to go on with are renamed before.
 Run prepare_run(const TrainRequest& request);
 
-/// Moves a run's folder out of the way: DIR.1, DIR.2, ... the first free one, which is returned.
+/// Moves a folder out of the way: DIR.1, DIR.2, ... the first free one, which is returned.
 std::filesystem::path set_run_aside(const std::filesystem::path& dir);
 
 }  // namespace mythos

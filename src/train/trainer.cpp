@@ -41,7 +41,20 @@ class Trainer {
     metrics_ = std::make_unique<MetricsFile>(run_.dir / "metrics.jsonl", done_);
   }
 
-  int run() {
+  TrainResult run() {
+    const int exit_code = steps();
+    return {.exit_code = exit_code,
+            .finished = done_ >= run_.batch.steps,
+            .step = done_,
+            .steps = run_.batch.steps,
+            .tokens = tokens_,
+            .loss = last_.step > 0 ? last_.loss : std::nan(""),
+            .run = run_.dir,
+            .checkpoint = saved_ >= 0 ? run_.store->path_of(saved_) : std::filesystem::path()};
+  }
+
+ private:
+  int steps() {
     if (done_ == 0) watch(0);
     while (done_ < run_.batch.steps) {
       if (!one_step()) break;
@@ -50,8 +63,7 @@ class Trainer {
       if (config_.log.eval_every > 0 && done_ % config_.log.eval_every == 0 && !last) evaluate_now();
       if (config_.log.sample_every > 0 && done_ % config_.log.sample_every == 0 && !last) watch(done_);
       if (!last && config_.checkpoint.every > 0 && done_ % config_.checkpoint.every == 0) save(false);
-      if (config_.train.max_hours > 0 && hours() >= config_.train.max_hours && !last) {
-        log::info("train.max_hours = {} is reached: stopping at step {}", config_.train.max_hours, done_);
+      if (!last && limit_reached()) {
         save(true);
         return 0;
       }
@@ -60,14 +72,13 @@ class Trainer {
     log::live_line("");
     if (stop_requested() && done_ < run_.batch.steps) return stop();
     save(true);
-    evaluate_now();
+    if (config_.log.eval_every > 0) evaluate_now();
     watch(done_);
     log::info("done: {} steps, {} tokens in {}; the last checkpoint is {}", with_commas(done_), with_commas(tokens_),
               duration_text(seconds_before_ + train_seconds_), run_.store->path_of(done_).string());
     return 0;
   }
 
- private:
   // Fresh weights, or those of the checkpoint with everything that belongs to them.
   void restore() {
     const Json* position = nullptr;
@@ -118,7 +129,7 @@ class Trainer {
     for (int64_t micro = 0; micro < run_.batch.grad_accum; ++micro) {
       at::Tensor ids = at::empty({rows, seq_len + 1}, at::kLong);
       for (int64_t r = 0; r < rows; ++r) {
-        if (!loader_->next(row)) {
+        if (!next_row(row)) {
           throw failure(fmt::format("the data ended after {} of {} steps: {} tokens were there", with_commas(done_),
                                     with_commas(run_.batch.steps), with_commas(tokens_)),
                         "set data.epochs = 0 to go round it, or give the run fewer steps");
@@ -165,6 +176,18 @@ class Trainer {
     return true;
   }
 
+  // The next row of the data; where there is none, or an error instead, what was trained so far is saved first.
+  bool next_row(std::span<int32_t> row) {
+    try {
+      if (loader_->next(row)) return true;
+    } catch (const Error&) {
+      save(false);
+      throw;
+    }
+    save(false);
+    return false;
+  }
+
   [[noreturn]] void not_finite(const StepResult& result) const {
     const bool loss = !std::isfinite(result.loss);
     throw failure(
@@ -188,6 +211,19 @@ class Trainer {
   }
 
   double hours() const { return (seconds_before_ + train_seconds_) / 3600; }
+
+  bool limit_reached() const {
+    const double dollars = config_.cost.price_per_hour * hours();
+    if (config_.train.max_hours > 0 && hours() >= config_.train.max_hours) {
+      log::info("train.max_hours = {} is reached: stopping at step {}", config_.train.max_hours, done_);
+      return true;
+    }
+    if (config_.cost.budget > 0 && dollars >= config_.cost.budget) {
+      log::info("cost.budget = {} is spent: stopping at step {}", config_.cost.budget, done_);
+      return true;
+    }
+    return false;
+  }
 
   void log_step() {
     fill_speed(window_seconds_, window_wait_, window_steps_);
@@ -227,6 +263,7 @@ class Trainer {
                   {"micro_batch", run_.batch.micro_batch},
                   {"recompute", run_.recompute == Recompute::loop ? 2 : 1},
                   {"loss", last_.loss}};
+    if (!run_.from.empty()) meta.state["from"] = run_.from;
     meta.program = "mythos " MYTHOS_VERSION;
     meta.libtorch = libtorch_version();
     meta.host = host_name();
@@ -239,8 +276,7 @@ class Trainer {
       log::info("saved {} in {:.1f} s", path.string(), seconds_since(begin));
     } catch (const Error& e) {
       if (final) throw;
-      log::warn("no checkpoint at step {}: {}; training goes on and tries again in {} steps", done_, e.line(),
-                config_.checkpoint.every);
+      log::warn("no checkpoint at step {}: {}; the next try is in {} steps", done_, e.line(), config_.checkpoint.every);
     }
   }
 
@@ -268,7 +304,10 @@ class Trainer {
                 done_, e.loss, e.perplexity(), e.bits_per_byte(), with_commas(e.documents), with_commas(e.bytes));
       metrics_->write({{"step", done_}, {"held_out", to_json(e)}});
     } catch (const StopAsked&) {
+    } catch (const Error& e) {
+      log::warn("no held-out loss at step {}: {}", done_, e.line());
     }
+    log::live_line("");
   }
 
   // Samples for the configured prompts. Their random numbers depend on seed and step alone, and touch nothing of
@@ -284,7 +323,12 @@ class Trainer {
       options.seed = derive_seed(static_cast<uint64_t>(config_.train.seed), static_cast<uint64_t>(step),
                                  fmt::format("sample {}", i));
       std::string text;
-      generate(model_, *run_.tokenizer, prompt, options, [&text](std::string_view piece) { text += piece; });
+      try {
+        generate(model_, *run_.tokenizer, prompt, options, [&text](std::string_view piece) { text += piece; });
+      } catch (const Error& e) {
+        log::warn("no sample at step {}: {}", step, e.line());
+        continue;
+      }
       for (char& c : text) {
         if (c == '\n' || c == '\r') c = ' ';
       }
@@ -311,16 +355,32 @@ class Trainer {
 
 }  // namespace
 
-int train(Run& run) { return Trainer(run).run(); }
+TrainResult train(Run& run) { return Trainer(run).run(); }
 
-int train(const TrainRequest& request) {
+TrainResult train(const TrainRequest& request) {
   Run run = prepare_run(request);
-  if (run.finished) {
-    log::info("the run in {} is finished: {} of {} steps; more steps with --steps N --force, a new run with --fresh",
-              run.dir.string(), run.checkpoint->meta.step, run.batch.steps);
-    return 0;
-  }
-  return train(run);
+  if (!run.finished) return train(run);
+  const CheckpointMeta& meta = run.checkpoint->meta;
+  log::info("the run in {} is finished: {} of {} steps; more steps with --steps N --force, a new run with --fresh",
+            run.dir.string(), meta.step, run.batch.steps);
+  return {.exit_code = 0,
+          .finished = true,
+          .step = meta.step,
+          .steps = run.batch.steps,
+          .tokens = meta.tokens,
+          .loss = meta.state.value("loss", std::nan("")),
+          .run = run.dir,
+          .checkpoint = run.checkpoint->path()};
+}
+
+Json to_json(const TrainResult& r) {
+  return {{"run", r.run.string()},
+          {"finished", r.finished},
+          {"step", r.step},
+          {"steps", r.steps},
+          {"tokens", r.tokens},
+          {"loss", std::isfinite(r.loss) ? Json(r.loss) : Json(nullptr)},
+          {"checkpoint", r.checkpoint.empty() ? Json(nullptr) : Json(r.checkpoint.string())}};
 }
 
 }  // namespace mythos

@@ -5,13 +5,26 @@
 
 namespace mythos {
 
-/// Trains a prepared run to its end. Returns 0, or 128 + n when signal n stopped it: the micro-step in work is
-/// finished, the unfinished accumulation dropped, the last completed step saved. Throws Error if loss or gradient are
-/// not finite (the weights of that step are not touched, the last checkpoint stays), or if the final state could not be
-/// saved.
-int train(Run& run);
+struct TrainResult {
+  int exit_code = 0;  ///< 0, or 128 + n when signal n stopped the run
+  bool finished = false;
+  int64_t step = 0;
+  int64_t steps = 0;
+  int64_t tokens = 0;
+  double loss = 0;                   ///< of the last step; NaN if there was none
+  std::filesystem::path run;         ///< its folder
+  std::filesystem::path checkpoint;  ///< the newest one; empty if there is none
+};
+/// Keys: run, finished, step, steps, tokens, loss, checkpoint (the last two may be null).
+Json to_json(const TrainResult& result);
 
-/// `mythos train`: prepare_run and train; says so and returns 0 for a finished run.
-int train(const TrainRequest& request);
+/// Trains a prepared run to its end, or until a signal: then the micro-step in work is finished, the unfinished
+/// accumulation dropped, the last completed step saved. train.max_hours and cost.budget end it with a checkpoint as
+/// well. Throws Error if loss or gradient are not finite (the weights of that step are not touched, the last checkpoint
+/// stays), or if the final state could not be saved.
+TrainResult train(Run& run);
+
+/// `mythos train`: prepare_run and train; says so for a finished run and changes nothing.
+TrainResult train(const TrainRequest& request);
 
 }  // namespace mythos

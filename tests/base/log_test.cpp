@@ -101,6 +101,23 @@ TEST(Log, LinesOfManyThreadsStayWhole) {
   for (size_t i = 0; i < text.size(); i += 51) EXPECT_EQ(text.substr(i, 51), std::string(50, text[i]) + "\n");
 }
 
+TEST(Log, LinesKeptForTheFileComeFirstInIt) {
+  const LogReset reset;
+  const Scratch dir;
+  testing::internal::CaptureStderr();
+  log::info("lost");
+  log::keep_for_file();
+  log::info("early");
+  log::set_quiet(true);
+  log::warn("and warned");
+  log::set_file(dir / "log.txt");
+  log::info("late");
+  log::set_file(dir / "other.txt");
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "lost\nearly\nwarning: and warned\n");
+  EXPECT_EQ(read_file(dir / "log.txt"), "early\nwarning: and warned\nlate\n");
+  EXPECT_EQ(read_file(dir / "other.txt"), "");
+}
+
 TEST(Log, NoLiveLineWhereThereIsNoTerminal) {
   const LogReset reset;
   if (log::is_terminal()) GTEST_SKIP() << "stderr is a terminal";

@@ -1,5 +1,7 @@
 #include "text/merger.h"
 
+#include <algorithm>
+
 #include "text/splitter.h"
 #include "text_testing.h"
 

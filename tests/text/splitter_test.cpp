@@ -8,7 +8,7 @@ namespace {
 using Ends = std::vector<size_t>;
 
 Ends split_by_rule(std::string_view text) {
-  const O200kSplitter splitter;
+  static const O200kSplitter splitter;
   Ends ends;
   for (size_t at = 0; at < text.size(); ends.push_back(at)) at = splitter.next(text, at);
   return ends;

@@ -54,7 +54,9 @@ std::string load_error(const std::string& text) {
   const TemporaryFolder folder;
   const auto path = folder.file("tokenizer", text);
   const std::string error = error_of([&] { Tokenizer::load(path); });
-  if (!error.empty()) EXPECT_HAS(error, path.string());
+  if (!error.empty()) {
+    EXPECT_HAS(error, path.string());
+  }
   return error;
 }
 Tokenizer load_text(const std::string& text) {
@@ -114,7 +116,9 @@ TEST(Tiktoken, EveryTruncationIsAnErrorOrASmallerVocabulary) {
   const std::string good = tiktoken_text(small_vocabulary({"ab", "abc"}, ""));
   for (size_t n = 0; n < good.size(); n += 7) {
     const std::string error = load_error(good.substr(0, n));
-    if (n < good.rfind("YWI=")) EXPECT_NE(error, "") << n;
+    if (n < good.rfind("YWI=")) {
+      EXPECT_NE(error, "") << n;
+    }
   }
 }
 

@@ -1,0 +1,73 @@
+// What a run says when it begins.
+#include "base/log.h"
+#include "base/units.h"
+#include "checkpoint/layout.h"
+#include "plan/machine.h"
+#include "train/run_parts.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+namespace mythos {
+namespace fs = std::filesystem;
+
+namespace {
+
+std::string loops_text(const std::vector<int64_t>& loops) {
+  return loops.size() == 1 ? fmt::format("{}", loops[0]) : fmt::format("one of {} each step", fmt::join(loops, ", "));
+}
+
+}  // namespace
+
+void say_what_was_decided(const Run& run, int64_t checkpoint_size, const MemoryPlan& memory, int64_t available) {
+  const auto& c = run.config;
+  const auto line = [](const char* what, const std::string& text) { log::info("{:<12} {}", what, text); };
+  const int64_t parameters = parameter_count(c.model);
+  const std::string dtype = run.compute == at::kBFloat16 ? "bf16 with fp32 master weights" : "fp32";
+  line("run", fmt::format("{} in {}", c.run.name, run.dir.string()));
+  line("device",
+       fmt::format("{}, {} threads, {}, LibTorch {}", device_name(run.device), run.threads, dtype, libtorch_version()));
+  line("matmul", fmt::format("{}FLOP/s measured on this model's own matrix shapes", si_text(run.gemm_rate)));
+  line("model",
+       fmt::format(
+           "{} parameters: dim {}, {} heads ({}), {} + {} blocks around one looped {} times, {} experts ({} a token)",
+           with_commas(parameters), c.model.dim, c.model.n_heads, to_string(c.model.attn_type), c.model.prelude_layers,
+           c.model.coda_layers, loops_text(run.loops), c.model.n_experts, c.model.n_experts_per_tok));
+  line("tokenizer", fmt::format("{}: {} tokens; model vocabulary {}", c.tokenizer.path,
+                                with_commas(run.tokenizer->n_ids()), with_commas(c.model.vocab_size)));
+  line("data", fmt::format("{}: {} documents, {} in {} file{}, {} lanes; {} documents held out", run.data.source,
+                           with_commas(run.corpus->documents()), bytes_text(static_cast<double>(run.corpus->bytes())),
+                           run.corpus->files().size(), run.corpus->files().size() == 1 ? "" : "s", run.data.lanes,
+                           with_commas(static_cast<int64_t>(run.held_out.size()))));
+  line("batch", fmt::format("micro_batch {} x seq_len {} x grad_accum {} = {} tokens a step; {} steps = {} tokens",
+                            run.batch.micro_batch, c.train.seq_len, run.batch.grad_accum,
+                            with_commas(run.batch.global_batch_tokens), with_commas(run.batch.steps),
+                            with_commas(run.batch.tokens())));
+  const double left =
+      static_cast<double>(run.batch.steps - run.first_step()) * static_cast<double>(run.batch.global_batch_tokens);
+  const double at_limit = left * run.flops.train / run.gemm_rate;
+  line("work",
+       fmt::format("{}FLOP per token, {}FLOP to do: {} at the matmul rate, {} to {} expected at 80% to 40% of it",
+                   si_text(run.flops.train), si_text(left * run.flops.train), duration_text(at_limit),
+                   duration_text(at_limit / 0.8), duration_text(at_limit / 0.4)));
+  const Schedule schedule = run.schedule();
+  line("schedule",
+       fmt::format("lr {:.2e} after {} steps of warm-up, {} to {:.2e} at step {}", schedule.peak, schedule.warmup,
+                   c.train.schedule, schedule.kind == ScheduleKind::constant ? schedule.peak : schedule.floor,
+                   with_commas(schedule.total)));
+  const int64_t at_once =
+      checkpoints_at_once(c.checkpoint.keep_last, c.checkpoint.keep_every, c.checkpoint.every, run.batch.steps);
+  std::error_code ec;
+  const auto space = fs::space(run.store->dir(), ec);
+  line("checkpoints",
+       fmt::format("{}: {} each, every {} steps, the last {} kept; {} needed while writing, {} free",
+                   run.store->dir().string(), bytes_text(static_cast<double>(checkpoint_size)), c.checkpoint.every,
+                   c.checkpoint.keep_last, bytes_text(static_cast<double>(at_once * checkpoint_size)),
+                   ec ? "unknown" : bytes_text(static_cast<double>(space.available))));
+  log::info("{}", memory_text(memory, available));
+  log::info("  recompute: {}",
+            run.recompute == Recompute::loop ? "loop (each loop is run again in the backward pass)" : "none");
+}
+
+}  // namespace mythos

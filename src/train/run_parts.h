@@ -1,0 +1,34 @@
+// The parts that prepare_run() is made of. Nothing outside this folder needs them.
+#pragma once
+
+#include "train/run.h"
+
+namespace mythos {
+
+/// train.device and train.dtype as they are here; usage Error for what is not there.
+at::Device choose_device(const std::string& name);
+at::ScalarType choose_dtype(const std::string& name, at::Device device);
+/// [data] for the loader; usage Error for several sources.
+DataOptions data_options(const RunConfig& config);
+Schedule schedule_of(const TrainSection& train, int64_t steps);
+
+struct BatchChoice {
+  int64_t micro_batch = 1;
+  Recompute recompute = Recompute::none;
+};
+/// What the configuration says; where it says "auto", what an earlier start decided, else the most that fits well.
+BatchChoice choose_batch(const Run& run, int64_t available);
+
+/// What changed since the checkpoint was written, by what it has a bearing on: nothing to say, a note, a refusal that
+/// `force` overrules, or a usage Error for another model or tokenizer.
+void compare_with_checkpoint(Run& run, bool force);
+
+/// Locks those of the run's folders that exist and are not locked yet. Throws a refusal if another process holds one.
+void lock_folders(Run& run);
+/// Creates the run's folders and locks them, or takes over those that are there; with `fresh` they are set aside first.
+void enter_folders(Run& run, bool fresh);
+
+/// Prints device, model, data, batch, work, schedule, checkpoints and memory.
+void say_what_was_decided(const Run& run, int64_t checkpoint_size, const MemoryPlan& memory, int64_t available);
+
+}  // namespace mythos

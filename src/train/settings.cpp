@@ -1,0 +1,160 @@
+// How a run's settings are resolved, and how they compare with those it began with.
+#include "base/error.h"
+#include "base/log.h"
+#include "train/run_parts.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+namespace mythos {
+
+namespace {
+
+// Everything loaded before the config's batch is settled keeps what an earlier start decided.
+int64_t earlier(const std::optional<Checkpoint>& checkpoint, const char* key) {
+  if (!checkpoint || !checkpoint->meta.state.is_object()) return 0;
+  const auto found = checkpoint->meta.state.find(key);
+  return found != checkpoint->meta.state.end() && found->is_number_integer() ? found->get<int64_t>() : 0;
+}
+
+}  // namespace
+
+at::Device choose_device(const std::string& name) {
+  if (name == "cuda") {
+    if (!at::hasCUDA()) {
+      throw usage_error("train.device is \"cuda\", and this build or machine has no CUDA device",
+                        "use --set train.device=cpu");
+    }
+    return at::Device(at::kCUDA, 0);
+  }
+  return name == "auto" && at::hasCUDA() ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
+}
+
+at::ScalarType choose_dtype(const std::string& name, at::Device device) {
+  if (name == "float64") {
+    throw usage_error("train.dtype is \"float64\", and checkpoints hold fp32: such a run could not be resumed exactly",
+                      "use float32, or bfloat16");
+  }
+  if (name == "bfloat16") return at::kBFloat16;
+  // bf16 matrix multiplies are several times slower than fp32 ones on most CPUs.
+  return name == "auto" && !device.is_cpu() ? at::kBFloat16 : at::kFloat;
+}
+
+DataOptions data_options(const RunConfig& c) {
+  if (c.data.source.size() != 1) {
+    throw usage_error(
+        fmt::format("data.source names {} sources, one file, folder or glob is supported", c.data.source.size()),
+        "put the files into one folder");
+  }
+  if (c.data.validation_source.size() > 1) {
+    throw usage_error("data.validation_source names several sources, one file, folder or glob is supported");
+  }
+  DataOptions o;
+  o.source = c.data.source.front();
+  o.text_column = c.data.text_column;
+  o.validation_documents = c.data.validation_documents;
+  o.validation_source = c.data.validation_source.empty() ? "" : c.data.validation_source.front();
+  o.document_separator = c.data.document_separator;
+  o.lanes = c.data.lanes;
+  o.seq_len = c.train.seq_len;
+  o.vocab_size = c.model.vocab_size;
+  o.epochs = c.data.epochs;
+  o.seed = static_cast<uint64_t>(c.train.seed);
+  o.shuffle = c.data.shuffle;
+  o.on_bad_data = on_bad_data_from(c.data.on_bad_data);
+  o.workers = static_cast<int>(c.data.workers);
+  return o;
+}
+
+Schedule schedule_of(const TrainSection& t, int64_t steps) {
+  const ScheduleKind kind = t.schedule == "linear"     ? ScheduleKind::linear
+                            : t.schedule == "constant" ? ScheduleKind::constant
+                                                       : ScheduleKind::cosine;
+  return {kind, t.lr, t.lr * t.min_lr_ratio, t.warmup_steps, steps};
+}
+
+BatchChoice choose_batch(const Run& run, int64_t available) {
+  const auto& train = run.config.train;
+  const int64_t loops = *std::max_element(run.loops.begin(), run.loops.end());
+  const auto fits = [&](int64_t micro_batch, Recompute recompute) {
+    const int64_t element = run.compute == at::kBFloat16 ? 2 : 4;
+    const auto plan = plan_memory(run.config.model, micro_batch, train.seq_len, loops, recompute, element);
+    return static_cast<double>(plan.total()) <= 0.85 * static_cast<double>(available);
+  };
+  const auto recompute_for = [&](int64_t micro_batch) {
+    if (train.recompute == "none") return Recompute::none;
+    if (train.recompute == "loop") return Recompute::loop;
+    if (const int64_t before = earlier(run.checkpoint, "recompute"); before != 0) {
+      return before == 2 ? Recompute::loop : Recompute::none;
+    }
+    return fits(micro_batch, Recompute::none) ? Recompute::none : Recompute::loop;
+  };
+  if (train.micro_batch > 0) return {train.micro_batch, recompute_for(train.micro_batch)};
+  if (const int64_t before = earlier(run.checkpoint, "micro_batch"); before > 0) return {before, recompute_for(before)};
+  int64_t chosen = 1;
+  for (const int64_t n : {2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64}) {
+    const bool useful = train.global_batch_tokens == 0 ? n <= 8 : n * train.seq_len <= train.global_batch_tokens;
+    if (useful && fits(n, recompute_for(n))) chosen = n;
+  }
+  return {chosen, recompute_for(chosen)};
+}
+
+namespace {
+
+// The next step's learning rate under the old settings and under the new ones.
+void say_schedule_change(const Run& run, const RunConfig& before) {
+  const auto at = [&](const TrainSection& train, int64_t micro_batch) {
+    const int64_t steps = batch_plan(train, micro_batch).steps;
+    return std::pair(steps, schedule_of(train, steps).rate(run.first_step()));
+  };
+  const int64_t was = std::max<int64_t>(1, earlier(run.checkpoint, "micro_batch"));
+  const auto [old_steps, old_rate] = at(before.train, was);
+  const int64_t now = run.config.train.micro_batch > 0 ? run.config.train.micro_batch : was;
+  const auto [new_steps, new_rate] = at(run.config.train, now);
+  log::warn("learning rate of step {}: {:.6e} with the old settings ({} steps), {:.6e} with the new ({} steps)",
+            run.first_step() + 1, old_rate, old_steps, new_rate, new_steps);
+}
+
+}  // namespace
+
+void compare_with_checkpoint(Run& run, bool force) {
+  const Checkpoint& checkpoint = *run.checkpoint;
+  const auto wrong = differences(checkpoint.meta.model, run.config.model);
+  if (!wrong.empty()) {
+    throw usage_error(
+        fmt::format("the checkpoint {} is of another model: {}", checkpoint.path().string(), fmt::join(wrong, "; ")),
+        "train the configuration it was made with, or start anew with --fresh");
+  }
+  if (run.weights_only) return;
+  if (checkpoint.meta.tokenizer != run.tokenizer->fingerprint()) {
+    throw usage_error(fmt::format("the checkpoint {} was trained with another tokenizer (fingerprint {}, not {})",
+                                  checkpoint.path().string(), checkpoint.meta.tokenizer, run.tokenizer->fingerprint()),
+                      "use that tokenizer, or start anew with --fresh");
+  }
+  const RunConfig before = parse_config(checkpoint.meta.config, "the checkpoint's config", run.config.run.name);
+  std::vector<std::string> refused;
+  bool schedule_moves = false;
+  for (const auto& d : diff(before, run.config)) {
+    if (d.bearing == Bearing::model) continue;  // compared above, as it was resolved
+    const std::string text = fmt::format("{} was {}, now {}", d.key, d.a, d.b);
+    if (d.bearing == Bearing::nothing) continue;
+    schedule_moves = schedule_moves || d.bearing == Bearing::batch || d.bearing == Bearing::schedule;
+    if (d.bearing == Bearing::batch) {
+      log::info("note: {}: steps and learning rate follow the new batch", text);
+    } else {
+      refused.push_back(text);
+      if (d.bearing == Bearing::data || d.key == "train.seq_len") run.data_from_start = true;
+    }
+  }
+  if (schedule_moves && (refused.empty() || force)) say_schedule_change(run, before);
+  if (refused.empty()) return;
+  if (!force) {
+    throw refusal(
+        fmt::format("the run in {} began with other settings: {}", run.dir.string(), fmt::join(refused, "; ")),
+        "put them back, start anew with --fresh, or go on with the new ones with --force");
+  }
+  for (const auto& text : refused) log::warn("going on although {}", text);
+}
+
+}  // namespace mythos
