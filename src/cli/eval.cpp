@@ -52,6 +52,7 @@ void run(const Options& o) {
   const Tokenizer tokenizer = load_tokenizer_of(meta, o.tokenizer);
   const auto [radius_max, radius_min] = model.spectral_radius();
   const int64_t own_loops = config.train.loops.back();
+  const auto documents = documents_for(o, config);
   std::vector<int64_t> counts = o.loops.empty() ? std::vector<int64_t>{1, 2, 4, 8} : integers(o.loops, "--loops");
   if (o.loops.empty()) counts.insert(counts.end(), {own_loops, 2 * own_loops});
   std::sort(counts.begin(), counts.end());
@@ -78,7 +79,6 @@ void run(const Options& o) {
     print(fmt::format("rho(A)       max {:.4f}, min {:.4f} ({} 0.0001 to 0.999)\n", radius_max, radius_min,
                       stable ? "OK: within" : "NOT within"));
   }
-  const auto documents = documents_for(o, config);
   if (documents.empty() && !o.json)
     print("held-out     none in this run's configuration; give text with --data SOURCE\n");
   if (!documents.empty()) {
@@ -97,11 +97,11 @@ void run(const Options& o) {
       return e;
     };
     const Evaluation own = at_loops(own_loops);
-    for (const auto& [key, value] : to_json(own).items()) {
-      json[key == "tokens"      ? "evaluated_tokens"
-           : key == "documents" ? "evaluated_documents"
-           : key == "bytes"     ? "evaluated_bytes"
-                                : key] = value;
+    const Json figures = to_json(own);
+    for (const auto& [key, value] : figures.items()) {
+      // What is said of the text, not of the training.
+      const bool of_text = key == "tokens" || key == "documents" || key == "bytes";
+      json[of_text ? "evaluated_" + key : key] = value;
     }
     if (!o.json) {
       print(fmt::format(

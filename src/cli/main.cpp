@@ -18,13 +18,17 @@ constexpr const char* intro =
 // CLI11's own message names the unknown word; the nearest command is added here.
 std::string with_suggestion(const CLI::App& app, const CLI::ParseError& error, int argc, char** argv) {
   std::string message = error.what();
-  std::vector<std::string> names;
-  for (const auto* sub : app.get_subcommands({})) names.push_back(sub->get_name());
-  if (argc > 1 && argv[1][0] != '-' && std::find(names.begin(), names.end(), argv[1]) == names.end()) {
-    return fmt::format("there is no command '{}' ({})", argv[1], mythos::suggestion(argv[1], names));
-  }
   const CLI::App* sub = &app;
-  while (!sub->get_subcommands().empty()) sub = sub->get_subcommands().front();
+  for (int i = 1; i < argc; ++i) {
+    std::vector<std::string> names;
+    for (const auto* s : sub->get_subcommands({})) names.push_back(s->get_name());
+    if (names.empty() || argv[i][0] == '-') break;
+    const auto found = std::find(names.begin(), names.end(), argv[i]);
+    if (found == names.end()) {
+      return fmt::format("there is no command '{}' ({})", argv[i], mythos::suggestion(argv[i], names));
+    }
+    sub = sub->get_subcommand(*found);
+  }
   for (int i = 1; i < argc; ++i) {
     const std::string word(argv[i]);
     if (!word.starts_with("--")) continue;

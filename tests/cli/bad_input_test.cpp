@@ -71,13 +71,13 @@ TEST_F(BadInputTest, EmptyAndShortCorpora) {
 
 TEST_F(BadInputTest, ConfigurationsThatCannotBe) {
   refused(training({"train.lerning_rate=1"}), 2, {"lerning_rate", "lr"});
-  refused(training({"data.batch_size=4"}), 2, {"data.batch_size", "train.micro_batch"});
+  refused(training({"data.batch_size=4"}), 2, {"data.batch_size", "micro_batch"});
   refused(training({"train.lr=2"}), 2, {"train.lr", "2"});
   refused(training({"train.seq_len=0"}), 2, {"train.seq_len"});
-  refused(training({"model.n_heads=3", "model.attn_type=gqa"}), 2, {"n_heads", "dim"});
+  refused(training({"model.n_heads=12", "model.attn_type=gqa"}), 2, {"n_heads", "dim"});
   refused(training({"model.qk_rope_head_dim=3"}), 2, {"qk_rope_head_dim", "3"});
   refused(training({"model.attn_type=gqa", "model.dim=18", "model.n_heads=2", "model.n_kv_heads=1"}), 2, {"dim"});
-  refused(training({"train.seq_len=65"}), 2, {"65", "64"});
+  refused(training({"train.seq_len=65", "train.global_batch_tokens=130"}), 2, {"65", "64"});
   refused(training({"model.vocab_size=100"}), 2, {"model.vocab_size is 100", "320"});
   refused(training({"data.workers=17"}), 2, {"data.workers", "data.lanes"});
   refused(training({"train.steps=0"}), 2, {"train.steps"});

@@ -231,11 +231,11 @@ TEST(HostileToml, HugeFiles) {
   const TestFolder folder;
   const auto path = folder.write("big.toml", text);
   EXPECT_THROW(load_config(path), Error);
-  // A million problems are not all told.
+  // Thousands of problems are not all told.
   std::string many;
-  for (int i = 0; i < 50'000; ++i) many += "k" + std::to_string(i) + " = 1\n";
+  for (int i = 0; i < 5'000; ++i) many += "k" + std::to_string(i) + " = 1\n";
   const std::string said = complaint(many);
-  EXPECT_SAYS(said, "has 50000 problems");
+  EXPECT_SAYS(said, "has 5000 problems");
   EXPECT_LT(said.size(), 20'000U);
 }
 

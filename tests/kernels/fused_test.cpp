@@ -32,7 +32,7 @@ TEST(RmsNorm, EqualsCompositeForm) {
   for (const auto type : types) {
     Draw draw(type);
     for (const int64_t d : widths) {
-      if (d == 1) continue;  // one channel's gradient cancels down to eps: nothing is left to compare
+      if (d == 1) continue;  // below
       for (const int64_t rows : row_counts) {
         const Function composite = [](const Tensors& in) { return Tensors{rms_norm_reference(in[0], in[1])}; };
         const std::string what = fmt::format("{} x {}", rows, d);
@@ -40,6 +40,19 @@ TEST(RmsNorm, EqualsCompositeForm) {
         expect_twins(what + " strided", fused_norm, composite, {draw.transposed({rows, 3, d}), draw.normal({d})});
       }
     }
+  }
+}
+
+// One channel: y is the sign of x times the weight, and the gradient of x all but cancels.
+TEST(RmsNorm, OfOneChannel) {
+  for (const auto type : types) {
+    const at::Tensor x = leaf(at::tensor({-3.0, 0.5, 100.0}, at::kDouble).to(type).unsqueeze(1));
+    const at::Tensor w = leaf(at::full({1}, 2.0, type));
+    const at::Tensor y = rms_norm(x, plain(w));
+    EXPECT_CLOSE(y, at::tensor({-2.0, 2.0, 2.0}, at::kDouble).unsqueeze(1), 1e-5);
+    const Tensors grads = gradients({y}, {x, w}, {at::ones_like(y)});
+    EXPECT_LT(grads[0].abs().max().item<double>(), 2e-5);
+    EXPECT_NEAR(grads[1].item<double>(), 1, 1e-5);
   }
 }
 
@@ -224,7 +237,7 @@ TEST(Derivatives, WeightedOps) {
   const at::Tensor ids = draw.below(7, {2, 5});
   expect_derivatives("embedding", [&](const Tensors& in) { return Tensors{embedding(ids, plain(in[0]))}; },
                      {draw.normal({7, 4})});
-  const at::Tensor targets = draw.below(9, {6}).index_fill_(0, at::tensor({int64_t{2}}), ignored_target);
+  const at::Tensor targets = draw.below(9, {6}).index_fill_(0, at::tensor({2}, at::kLong), ignored_target);
   for (const int64_t chunk : {1, 4, 6}) {
     expect_derivatives(
         "linear_cross_entropy",

@@ -42,7 +42,7 @@ TEST(Route, BiasChoosesButNeverWeighs) {
     EXPECT_TRUE(after.experts[0].equal(before.experts[row]));
     EXPECT_TRUE(after.weights[0].equal(before.weights[row])) << row;
   }
-  const Routing forced = route(logits, bias.index_fill(0, at::tensor({int64_t{6}}), 100), 2);
+  const Routing forced = route(logits, bias.index_fill(0, at::tensor({6}, at::kLong), 100), 2);
   EXPECT_TRUE(forced.experts.select(1, 0).eq(6).all().item<bool>());
 }
 

@@ -101,9 +101,9 @@ std::string message_of(const std::function<void()>& f) {
 
 TEST(RefusedInput, TokenIdsOutsideTheVocabularyAreNamed) {
   const auto model = small_model(small_config(), at::kFloat);
-  const at::Tensor good = at::tensor({1, 2, 60}, at::kLong).view({1, 3});
+  const at::Tensor good = at::tensor({1, 2, 60}, at::kLong).unsqueeze(0);
   for (const int64_t bad : {61, 1000000, -1, -100}) {
-    const at::Tensor ids = good.clone().index_fill_(1, at::tensor({int64_t{1}}), bad);
+    const at::Tensor ids = good.clone().index_fill_(1, at::tensor({1}, at::kLong), bad);
     EXPECT_NE(message_of([&] { (void)model->hidden(ids); }).find(fmt::format("token id {} ", bad)), std::string::npos);
     if (bad == -100) continue;  // as a target that is "do not count"
     EXPECT_NE(message_of([&] { (void)model->loss(good, ids, 3); }).find(fmt::format("token id {} ", bad)),

@@ -85,9 +85,13 @@ TEST(TrainStep, AccumulationEqualsOneBigBatch) {
         parts.accumulate(b, rows, 1.0, rows == 1 ? Recompute::loop : Recompute::none);
         const auto names = parts.model->parameters().named_gradients();
         for (size_t i = 0; i < grads.size(); ++i) {
-          // log_dt's gradient is a sum that nearly cancels: in fp32 it keeps four digits.
-          EXPECT_CLOSE(names[i].tensor, grads[i], type == at::kDouble ? 3e-12 : 1e-4)
-              << names[i].name << ", rows " << rows;
+          // One element is a sum over everything, of both signs: its rounding is measured against all gradients.
+          if (grads[i].numel() == 1) {
+            EXPECT_NEAR(names[i].tensor.item<double>(), grads[i].item<double>(), tolerance * expected.gradient_norm);
+          } else {
+            EXPECT_CLOSE(names[i].tensor, grads[i], type == at::kDouble ? 3e-12 : 1e-5)
+                << names[i].name << ", rows " << rows;
+          }
         }
         const StepResult result = parts.step.finish(1e-3);
         EXPECT_NEAR(result.loss, expected.loss, tolerance * expected.loss);
@@ -219,7 +223,7 @@ TEST(TrainStep, TwoRunsAgreeToTheBit) {
 // An expert that no token chose has a zero gradient: its weights are decayed, its moments stay zero.
 TEST(TrainStep, ExpertWithoutTokensIsOnlyDecayed) {
   Trained t(at::kFloat);
-  t.model->named_buffers()[0].tensor.index_fill_(0, at::tensor({int64_t{3}}), -1000);
+  t.model->named_buffers()[0].tensor.index_fill_(0, at::tensor({3}, at::kLong), -1000);
   const std::string expert = "recurrent.block.ffn.routed_experts.3.", busy = "recurrent.block.ffn.routed_experts.2.";
   const at::Tensor before = value(*t.model, expert + "up.weight").clone();
   for (int step = 0; step < 2; ++step) {

@@ -15,7 +15,8 @@ namespace {
 class SettingsTest : public TrainTest {
  protected:
   // A start that must be refused, and change nothing.
-  std::string refused(const TrainRequest& r, ExitCode code) {
+  template <std::same_as<TrainRequest> Request>
+  std::string refused(const Request& r, ExitCode code) {
     const auto before = snapshot(tiny_.folder());
     std::string line = error_of(r, code);
     EXPECT_EQ(snapshot(tiny_.folder()), before) << line;
@@ -171,7 +172,7 @@ TEST_F(SettingsTest, AnotherMicroBatchIsAllowedSaidAndCountedRight) {
 
 TEST_F(SettingsTest, OneFolderHasOneTrainer) {
   {
-    const Run first = prepare_run(request());
+    const mythos::Run first = prepare_run(request());
     auto line = error_of(request(), ExitCode::refused);
     EXPECT_NE(line.find("another process is training"), std::string::npos) << line;
     TrainRequest fresh = request();
@@ -187,7 +188,7 @@ TEST_F(SettingsTest, OneFolderHasOneTrainer) {
   }
   {
     const std::string shared = "checkpoint.dir=" + (tiny_.folder() / "kept").string();
-    const Run first = prepare_run(request({shared}, elsewhere("a")));
+    const mythos::Run first = prepare_run(request({shared}, elsewhere("a")));
     error_of(request({shared}, elsewhere("b")), ExitCode::refused);
   }
   EXPECT_EQ(start().step, 24) << "a lock outlives its holder";

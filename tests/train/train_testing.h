@@ -32,7 +32,8 @@ class TrainTest : public ::testing::Test {
   TrainResult start(std::vector<std::string> overrides = {}, const fs::path& folder = {}) const {
     return start(request(std::move(overrides), folder));
   }
-  static TrainResult start(const TrainRequest& r) {
+  template <std::same_as<TrainRequest> Request>  // a template, so that {"key=VALUE"} means overrides
+  static TrainResult start(const Request& r) {
     const TrainResult result = train(r);
     log::set_file("");
     return result;
