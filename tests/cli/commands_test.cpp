@@ -163,9 +163,9 @@ TEST_F(CommandsTest, GenerateEndsWellWhenNobodyReads) {
 TEST_F(CommandsTest, AFullStandardOutputIsAnError) {
   Program::Options options;
   options.program = "/bin/sh";
-  for (const std::string& command :
-       {"inspect mythos_300m --json", "inspect mythos_300m", "generate '" + checkpoint() + "' The",
-        "tokenizer encode --tokenizer '" + tokenizer() + "' text"}) {
+  for (const std::string& command : std::vector<std::string>{
+           "inspect mythos_300m --json", "inspect mythos_300m", "generate '" + checkpoint() + "' The",
+           "tokenizer encode --tokenizer '" + tokenizer() + "' text"}) {
     const Outcome o = run({"-c", fmt::format("exec \"{}\" {} >/dev/full", MYTHOS_BINARY, command)}, options);
     EXPECT_EQ(o.code, 1) << command << o.err;
     EXPECT_NE(o.err.find("error: cannot write to standard output"), std::string::npos) << o.err;

@@ -72,7 +72,7 @@ TEST_F(SignalTest, TheSecondSignalEndsAtOnceAndHarmsNothing) {
 }
 
 TEST_F(SignalTest, AStopBeforeTheFirstStepSavesNothing) {
-  Run run = prepare_run(request());
+  mythos::Run run = prepare_run(request());
   install_stop_handlers();
   ::raise(SIGTERM);
   const TrainResult r = train(run);

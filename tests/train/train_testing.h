@@ -30,9 +30,9 @@ class TrainTest : public ::testing::Test {
     return r;
   }
   TrainResult start(std::vector<std::string> overrides = {}, const fs::path& folder = {}) const {
-    return start(request(std::move(overrides), folder));
+    return go(request(std::move(overrides), folder));
   }
-  static TrainResult start(const TrainRequest& r) {
+  static TrainResult go(const TrainRequest& r) {
     const TrainResult result = train(r);
     log::set_file("");
     return result;
