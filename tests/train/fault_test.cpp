@@ -72,7 +72,7 @@ TEST_F(FaultTest, AnAbsurdLearningRateNeverEndsInASavedNaN) {
                "train.steps=60", "train.schedule=constant", "checkpoint.keep_last=100"});
   int code = 0;
   try {
-    start(r);
+    go(r);
   } catch (const Error& e) {
     code = static_cast<int>(e.code());
   }
@@ -133,7 +133,7 @@ TEST_F(FaultTest, TooLittleDiskIsRefusedBeforehandAndSurvivedWhenForced) {
   // With room for one more the same run ends well, as if nothing had been.
   r.force = false;
   r.overrides.emplace_back("checkpoint.keep_last=1");
-  EXPECT_EQ(start(r).step, 9);
+  EXPECT_EQ(go(r).step, 9);
   start({"checkpoint.every=2", "train.steps=9"}, elsewhere("plain"));
   expect_same_state(TinyRun::checkpoint_of(elsewhere("plain"), 9), TinyRun::checkpoint_of(run, 9));
 }

@@ -63,7 +63,7 @@ TEST_F(ResumeTest, ARunKilledAtAnyInstantGoesOnAsIfItHadNotBeen) {
       keep_all.push_back(separator);
       TrainRequest again = request(keep_all, whole);
       again.fresh = true;
-      start(again);
+      go(again);
     }
     auto these = overrides;
     these.push_back(separator);

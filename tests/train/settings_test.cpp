@@ -24,7 +24,7 @@ class SettingsTest : public TrainTest {
     return line;
   }
   std::string refused(std::vector<std::string> overrides, ExitCode code) {
-    return refused(request(std::move(overrides)), code);
+    return refused_request(request(std::move(overrides)), code);
   }
 };
 
@@ -48,11 +48,11 @@ TEST_F(SettingsTest, MoreStepsAreRefusedUnlessForcedAndBothLearningRatesShown) {
   start();
   TrainRequest more = request();
   more.steps = 36;
-  auto line = refused(more, ExitCode::refused);
+  auto line = refused_request(more, ExitCode::refused);
   EXPECT_NE(line.find("train.steps was 24, now 36"), std::string::npos) << line;
   EXPECT_NE(line.find("--force"), std::string::npos) << line;
   more.force = true;
-  EXPECT_EQ(start(more).step, 36);
+  EXPECT_EQ(go(more).step, 36);
   const std::string text = log_of(tiny_.run());
   EXPECT_NE(text.find("going on although train.steps was 24, now 36"), std::string::npos) << text;
   EXPECT_NE(text.find(fmt::format("learning rate of step 25: {:.6e} with the old settings (24 steps), {:.6e} with the "
@@ -66,7 +66,7 @@ TEST_F(SettingsTest, MoreStepsAreRefusedUnlessForcedAndBothLearningRatesShown) {
     EXPECT_NEAR(lines[static_cast<size_t>(i)]["lr"].get<double>(), closed_form(i, i < 24 ? 24 : 36), 1e-14) << i + 1;
   // The forced settings are the run's own from now on.
   more.force = false;
-  EXPECT_TRUE(start(more).finished);
+  EXPECT_TRUE(go(more).finished);
 }
 
 TEST_F(SettingsTest, FreshSetsTheOldRunAsideAndDeletesNothing) {
@@ -74,22 +74,22 @@ TEST_F(SettingsTest, FreshSetsTheOldRunAsideAndDeletesNothing) {
   auto old = snapshot(tiny_.run());
   TrainRequest fresh = request();
   fresh.fresh = true;
-  EXPECT_EQ(start(fresh).step, 24);
+  EXPECT_EQ(go(fresh).step, 24);
   EXPECT_EQ(snapshot(tiny_.run().string() + ".1"), old);
   expect_same_state(tiny_.checkpoint(24), tiny_.run().string() + ".1/checkpoints/step_0000024.safetensors");
   expect_metrics(tiny_.run(), 24, 24);
   old = snapshot(tiny_.run());
   fresh.overrides = {"run.dir=" + tiny_.run().string() + "/"};
-  EXPECT_EQ(start(fresh).step, 24);
+  EXPECT_EQ(go(fresh).step, 24);
   EXPECT_EQ(snapshot(tiny_.run().string() + ".2"), old);
   EXPECT_EQ(snapshot(tiny_.run().string() + ".1").size(), old.size());
   // Nothing is set aside for a run that cannot begin.
   write_text(tiny_.folder() / "short.txt", "Too short.\n");
   fresh.overrides = {"data.source=" + (tiny_.folder() / "short.txt").string(), "data.validation_documents=0"};
-  refused(fresh, ExitCode::usage);
+  refused_request(fresh, ExitCode::usage);
   fresh.overrides = {};
   fresh.from = tiny_.folder() / "none.safetensors";
-  refused(fresh, ExitCode::usage);
+  refused_request(fresh, ExitCode::usage);
 }
 
 TEST_F(SettingsTest, FreshSetsCheckpointsInAFolderOfTheirOwnAsideToo) {
@@ -99,7 +99,7 @@ TEST_F(SettingsTest, FreshSetsCheckpointsInAFolderOfTheirOwnAsideToo) {
   EXPECT_EQ(old.size(), 3U);
   TrainRequest fresh = request(o);
   fresh.fresh = true;
-  start(fresh);
+  go(fresh);
   EXPECT_EQ(snapshot(tiny_.folder() / "kept.1"), old);
   EXPECT_EQ(steps_in(tiny_.run() / "metrics.jsonl").size(), 24U) << "it did not begin anew";
 }
@@ -127,10 +127,10 @@ TEST_F(SettingsTest, AnotherModelTokenizerOrLengthIsRefusedByName) {
 TEST_F(SettingsTest, ChangedDataIsRefusedAndForcedBeginsAtItsStart) {
   start({"train.max_hours=1e-9"});
   write_text(tiny_.text(), joined(generated_documents(90'000, 4)));
-  const auto line = refused(request(), ExitCode::refused);
+  const auto line = refused_request(request(), ExitCode::refused);
   TrainRequest forced = request();
   forced.force = true;
-  EXPECT_EQ(start(forced).step, 24);
+  EXPECT_EQ(go(forced).step, 24);
   EXPECT_NE(log_of(tiny_.run()).find("the data begins at its start again"), std::string::npos);
   expect_metrics(tiny_.run(), 24, 24);
 }
@@ -139,7 +139,7 @@ TEST_F(SettingsTest, ForcedIntoAnotherRowLengthTheDataBeginsAtItsStart) {
   start({"train.max_hours=1e-9"});
   TrainRequest forced = request({"train.seq_len=32"});
   forced.force = true;
-  EXPECT_EQ(start(forced).step, 24);
+  EXPECT_EQ(go(forced).step, 24);
 }
 
 TEST_F(SettingsTest, AnotherMicroBatchIsAllowedSaidAndCountedRight) {
@@ -200,31 +200,31 @@ TEST_F(SettingsTest, ARunBeginsFromAnotherRunsCheckpoint) {
   from.from = TinyRun::checkpoint_of(elsewhere(), 12);
   from.weights_only = true;
   from.overrides = {"train.max_hours=1e-9"};
-  EXPECT_EQ(start(from).step, 1);
+  EXPECT_EQ(go(from).step, 1);
   // The same command goes on with what it began; another beginning is refused.
-  EXPECT_EQ(start(from).step, 2);
+  EXPECT_EQ(go(from).step, 2);
   from.from = TinyRun::checkpoint_of(elsewhere(), 6);
-  const auto line = refused(from, ExitCode::refused);
+  const auto line = refused_request(from, ExitCode::refused);
   EXPECT_NE(line.find("--from names another beginning"), std::string::npos) << line;
   EXPECT_EQ(start({"train.max_hours=1e-9"}).step, 3);
   // With everything: steps and moments go on, in a new folder, and the newest of a run's folder is found.
   TrainRequest whole = request({"train.steps=12"}, elsewhere("whole"));
   whole.from = TinyRun::checkpoint_of(elsewhere(), 6);
-  EXPECT_EQ(start(whole).step, 12);
+  EXPECT_EQ(go(whole).step, 12);
   expect_same_state(TinyRun::checkpoint_of(elsewhere(), 12), TinyRun::checkpoint_of(elsewhere("whole"), 12));
   EXPECT_EQ(steps_in(elsewhere("whole") / "metrics.jsonl").size(), 6U);
   whole = request({}, elsewhere("third"));
   whole.from = elsewhere();
   whole.weights_only = true;
-  EXPECT_EQ(start(whole).step, 24);
+  EXPECT_EQ(go(whole).step, 24);
   whole.from.clear();
-  EXPECT_NE(refused(whole, ExitCode::usage).find("--from"), std::string::npos);
+  EXPECT_NE(refused_request(whole, ExitCode::usage).find("--from"), std::string::npos);
   write_weights_only(Checkpoint::open(TinyRun::checkpoint_of(elsewhere(), 12)), tiny_.folder() / "w.safetensors");
   whole = request({}, elsewhere("fourth"));
   whole.from = tiny_.folder() / "w.safetensors";
-  EXPECT_NE(refused(whole, ExitCode::usage).find("--weights-only"), std::string::npos);
+  EXPECT_NE(refused_request(whole, ExitCode::usage).find("--weights-only"), std::string::npos);
   whole.weights_only = true;
-  EXPECT_EQ(start(whole).step, 24);
+  EXPECT_EQ(go(whole).step, 24);
 }
 
 TEST_F(SettingsTest, AShortRunNeedNotFinishItsWarmUp) {

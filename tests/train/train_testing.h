@@ -30,7 +30,7 @@ class TrainTest : public ::testing::Test {
     return r;
   }
   TrainResult start(std::vector<std::string> overrides = {}, const fs::path& folder = {}) const {
-    return start(request(std::move(overrides), folder));
+    return go(request(std::move(overrides), folder));
   }
   template <std::same_as<TrainRequest> Request>  // a template, so that {"key=VALUE"} means overrides
   static TrainResult start(const Request& r) {
