@@ -15,8 +15,7 @@ namespace {
 class SettingsTest : public TrainTest {
  protected:
   // A start that must be refused, and change nothing.
-  template <std::same_as<TrainRequest> Request>
-  std::string refused(const Request& r, ExitCode code) {
+  std::string refused_request(const TrainRequest& r, ExitCode code) {
     const auto before = snapshot(tiny_.folder());
     std::string line = error_of(r, code);
     EXPECT_EQ(snapshot(tiny_.folder()), before) << line;

@@ -32,8 +32,7 @@ class TrainTest : public ::testing::Test {
   TrainResult start(std::vector<std::string> overrides = {}, const fs::path& folder = {}) const {
     return go(request(std::move(overrides), folder));
   }
-  template <std::same_as<TrainRequest> Request>  // a template, so that {"key=VALUE"} means overrides
-  static TrainResult start(const Request& r) {
+  static TrainResult go(const TrainRequest& r) {
     const TrainResult result = train(r);
     log::set_file("");
     return result;
