@@ -33,17 +33,22 @@ void append_utf8(std::string& out, uint32_t code) {
 }
 
 CharClasses::CharClasses() {
-  std::map<std::array<CharClass, 256>, uint16_t> known;
+  std::map<std::string, uint16_t> known;
+  std::string classes(256, '\0');
   size_t range = 0;
   for (uint32_t block = 0; block < block_of_.size(); ++block) {
-    std::array<CharClass, 256> classes{};
-    for (uint32_t i = 0; i < 256; ++i) {
+    for (uint32_t i = 0; i < 256;) {
       const uint32_t code = block << 8 | i;
       while (range + 1 < std::size(ranges) && ranges[range + 1] >> 3 <= code) ++range;
-      classes[i] = static_cast<CharClass>(ranges[range] & 7);
+      const uint32_t next = range + 1 < std::size(ranges) ? ranges[range + 1] >> 3 : 0x110000;
+      const uint32_t end = std::min(256u, i + (next - code));
+      std::fill(classes.begin() + i, classes.begin() + end, static_cast<char>(ranges[range] & 7));
+      i = end;
     }
     const auto [it, fresh] = known.try_emplace(classes, static_cast<uint16_t>(known.size()));
-    if (fresh) blocks_.insert(blocks_.end(), classes.begin(), classes.end());
+    if (fresh) {
+      for (const char c : classes) blocks_.push_back(static_cast<CharClass>(c));
+    }
     block_of_[block] = it->second;
   }
 }

@@ -50,7 +50,7 @@ TEST(Training, OverlappingRunsMergeFromTheLeft) {
 
 TEST(Training, TheSameTextGivesTheSameTokensInAnyOrder) {
   Docs docs = prose();
-  const TokenizerTraining options{.vocab_size = 330};
+  const TokenizerTraining options{.vocab_size = 300};
   const Tokenizer a = train_tokenizer(docs, options);
   const Tokenizer b = train_tokenizer(docs, options);
   std::reverse(docs.begin(), docs.end());
@@ -63,12 +63,12 @@ TEST(Training, TheSameTextGivesTheSameTokensInAnyOrder) {
 TEST(Training, SavedAndLoadedIsTheSame) {
   const testing::TemporaryFolder folder;
   const Docs docs = prose();
-  const Tokenizer a = train_tokenizer(docs, {.vocab_size = 320});
+  const Tokenizer a = train_tokenizer(docs, {.vocab_size = 300});
   a.save(folder / "tokenizer.txt");
   const Tokenizer b = Tokenizer::load(folder / "tokenizer.txt");
   EXPECT_EQ(a.fingerprint(), b.fingerprint());
-  EXPECT_EQ(b.n_ordinary(), 320);
-  EXPECT_EQ(b.end_of_text(), 319);
+  EXPECT_EQ(b.n_ordinary(), 300);
+  EXPECT_EQ(b.end_of_text(), 299);
   Random random(4);
   for (const std::string& d : docs) EXPECT_EQ(a.encode(d), b.encode(d));
   const std::string noise = testing::random_bytes(random, 3000);
@@ -78,23 +78,23 @@ TEST(Training, SavedAndLoadedIsTheSame) {
 
 TEST(Training, TextBecomesFewerTokens) {
   const Docs docs = prose();
-  const Tokenizer t = train_tokenizer(docs, {.vocab_size = 320});
+  const Tokenizer t = train_tokenizer(docs, {.vocab_size = 300});
   EXPECT_LT(t.encode(docs[0]).size() * 3, docs[0].size());
 }
 
 TEST(Training, ReportsProgressAndMayBeStopped) {
   int64_t last_tokens = 0;
   int64_t documents = 0;
-  train_tokenizer(prose(), {.vocab_size = 320}, [&](const TrainingProgress& p) {
+  train_tokenizer(prose(), {.vocab_size = 300}, [&](const TrainingProgress& p) {
     EXPECT_GE(p.tokens, last_tokens);
     last_tokens = p.tokens;
     documents = p.documents;
-    EXPECT_EQ(p.vocab_size, 320);
+    EXPECT_EQ(p.vocab_size, 300);
   });
-  EXPECT_EQ(last_tokens, 320);
+  EXPECT_EQ(last_tokens, 300);
   EXPECT_EQ(documents, 60);
   EXPECT_HAS(error_of([] {
-               train_tokenizer(prose(), {.vocab_size = 320}, [](const TrainingProgress& p) {
+               train_tokenizer(prose(), {.vocab_size = 300}, [](const TrainingProgress& p) {
                  if (!p.reading) throw failure("stopped");
                });
              }),
