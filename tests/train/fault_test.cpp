@@ -110,7 +110,7 @@ TEST_F(FaultTest, TooLittleDiskIsRefusedBeforehandAndSurvivedWhenForced) {
     return c.model;
   }();
   const int64_t one = checkpoint_bytes(model);
-  const SmallDisk disk(elsewhere("disk"), 2 * one + one / 2 + 200'000);
+  const SmallDisk disk(elsewhere("disk"), 2 * one + one / 2 + 100'000);
   if (!disk.mounted()) GTEST_SKIP() << "a file system of its own needs root";
   TrainRequest r = request({"checkpoint.every=2", "train.steps=9"}, elsewhere("disk") / "run");
   const auto line = error_of(r, ExitCode::refused);

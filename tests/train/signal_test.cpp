@@ -13,8 +13,10 @@ class SignalTest : public TrainTest {
   // Started, and a few steps on.
   std::unique_ptr<Program> running(std::vector<std::string> more = {}) {
     more.insert(more.end(), overrides_.begin(), overrides_.end());
+    const auto metrics = [this] { return lines_of(tiny_.run() / "metrics.jsonl").size(); };
+    const size_t before = fs::exists(tiny_.run() / "metrics.jsonl") ? metrics() : 0;
     auto p = program(more);
-    EXPECT_TRUE(p->wait_until([&] { return lines_of(tiny_.run() / "metrics.jsonl").size() >= 3; })) << p->err();
+    EXPECT_TRUE(p->wait_until([&] { return metrics() >= before + 3; })) << p->err();
     return p;
   }
 };
