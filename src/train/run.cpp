@@ -96,6 +96,18 @@ void check_machine(const Run& run, const MemoryPlan& memory, int64_t checkpoint_
   }
 }
 
+// Text and tokenizers are read from local files.
+void refuse_addresses(const RunConfig& config) {
+  const auto refuse = [](const char* key, const std::string& value) {
+    if (value.find("://") == std::string::npos) return;
+    throw usage_error(fmt::format("{} is the address {}, and this version reads local files", key, value),
+                      fmt::format("give a local one with --set {}=PATH", key));
+  };
+  refuse("tokenizer.path", config.tokenizer.path);
+  for (const auto& source : config.data.source) refuse("data.source", source);
+  for (const auto& source : config.data.validation_source) refuse("data.validation_source", source);
+}
+
 // Whether the data is still what the checkpoint's position is of.
 void check_position(Run& run, bool force) {
   if (!run.checkpoint || run.weights_only || run.data_from_start) return;
@@ -130,6 +142,7 @@ Run prepare_run(const TrainRequest& request) {
   run.compute = choose_dtype(run.config.train.dtype, run.device);
   run.loops = run.config.train.loops;
 
+  refuse_addresses(run.config);
   run.tokenizer = Tokenizer::load(run.config.tokenizer.path);
   run.config.resolve_vocab(run.tokenizer->n_ordinary());
   run.data = data_options(run.config);
@@ -164,6 +177,7 @@ Run prepare_run(const TrainRequest& request) {
                         run.device, run.compute == at::kBFloat16 ? at::kBFloat16 : at::kFloat);
   say_what_was_decided(run, size, memory, available);
   for (const auto& w : warnings(run.config)) log::warn("{}", w);
+  if (!run.config.run.notify.empty()) log::warn("run.notify has no effect in this version");
   write_file_atomically(run.dir / "config.toml", to_toml(run.config));
   return run;
 }

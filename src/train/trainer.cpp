@@ -195,7 +195,7 @@ class Trainer {
                     done_ + 1, loss ? result.loss : result.gradient_norm,
                     saved_ >= 0 ? fmt::format("and the checkpoint {} is intact", run_.store->path_of(saved_).string())
                                 : "and no checkpoint was written yet"),
-        "start again with a lower train.lr; the run goes on from its last checkpoint");
+        "start again with a lower train.lr and --force; the run goes on from its last checkpoint");
   }
 
   void fill_speed(double seconds, double wait, int64_t steps) {
