@@ -6,6 +6,7 @@
 #include "data/json_line.h"
 #include "data/line_reader.h"
 #include "data/parquet.h"
+#include "storage/storage.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -47,10 +48,11 @@ void BadData::report(const std::string& problem) {
 }
 
 Corpus::Corpus(const DataOptions& options)
-    : source_(options.source),
+    : storage_(options.storage ? options.storage : std::make_shared<Storage>()),
+      source_(options.source),
       column_(options.text_column),
       max_document_bytes_(options.max_document_bytes),
-      files_(list_files(options.source, extensions)) {
+      files_(storage_->list(options.source, extensions)) {
   open_files_.resize(files_.size());
   open_parquets_.resize(files_.size());
   BadData bad(options.on_bad_data);
@@ -171,7 +173,7 @@ std::shared_ptr<const ByteSource> Corpus::open(uint32_t file) const {
   const std::lock_guard lock(mutex_);
   auto source = open_files_[file].lock();
   if (!source) {
-    source = open_file(files_[file]);
+    source = storage_->open(files_[file]);
     open_files_[file] = source;
   }
   last_file_ = source;

@@ -51,7 +51,7 @@ class Corpus {
 
   /// Lists the files of options.source and indexes them: footers of Parquet files; text and JSONL files are read once.
   /// Finds the end of the held-out part (validation_documents without validation_source). Throws usage errors for what
-  /// cannot be a source (see list_files), a missing column, an empty corpus, or fewer documents than are held out. A
+  /// cannot be a source (see Storage::list), a missing column, an empty corpus, or fewer documents than are held out. A
   /// damaged Parquet footer is bad data: the file is left out, or that is an Error.
   explicit Corpus(const DataOptions& options);
   ~Corpus();
@@ -77,6 +77,7 @@ class Corpus {
   [[nodiscard]] std::shared_ptr<const ByteSource> open(uint32_t file) const;
   [[nodiscard]] std::shared_ptr<const ParquetFile> open_parquet(uint32_t file) const;
 
+  std::shared_ptr<Storage> storage_;
   std::string source_;
   std::string column_;
   uint64_t max_document_bytes_;

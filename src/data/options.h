@@ -3,12 +3,15 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace mythos {
+
+class Storage;
 
 /// What to do with data that cannot be read as what it should be: a line that is not JSON, a damaged row group.
 enum class OnBadData {
@@ -28,6 +31,7 @@ struct Encoder {
 };
 
 struct DataOptions {
+  std::shared_ptr<Storage> storage;  ///< null: one of its own
   std::string source;                ///< a file, a folder or a glob: .txt, .jsonl, .parquet
   std::string text_column = "text";  ///< of .jsonl and .parquet
   /// The first so many documents of the source with text in them are held out: never in a row. With `validation_source`

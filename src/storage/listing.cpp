@@ -1,6 +1,7 @@
 #include "base/error.h"
 #include "base/units.h"
-#include "storage/byte_source.h"
+#include "storage/local.h"
+#include "storage/storage.h"
 
 #include <fmt/ranges.h>
 #include <glob.h>
@@ -30,7 +31,7 @@ struct Lister {
     std::error_code error;
     const auto size = fs::file_size(path, error);
     if (error) throw failure(fmt::format("cannot read {}: {}", path.string(), error.message()));
-    files.push_back({path.string(), std::move(name), size});
+    files.push_back({path.string(), std::move(name), size, ""});
   }
 
   // `prefix` stands before the names of the files inside.
@@ -72,22 +73,22 @@ std::vector<std::string> siblings(const fs::path& path) {
 }  // namespace
 
 std::string file_extension(std::string_view path) {
-  std::string text = fs::path(path).extension().string();
-  for (char& c : text) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return text;
+  if (is_address(path)) path = path.substr(0, path.find_first_of("?#"));
+  const auto lower = [](std::string text) {
+    for (char& c : text) {
+      if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+    }
+    return text;
+  };
+  const fs::path file(path);
+  std::string last = lower(file.extension().string());
+  if (last == ".gz" || last == ".zst") last = lower(file.stem().extension().string()) + last;
+  return last;
 }
 
-std::vector<SourceFile> list_files(const std::string& source, std::span<const std::string_view> extensions) {
+std::vector<SourceFile> list_local_files(const std::string& source, std::span<const std::string_view> extensions) {
   const std::string kinds = fmt::format("supported are {}", fmt::join(extensions, ", "));
   if (source.empty()) throw usage_error("no data source is given", "set data.source to a file, a folder or a glob");
-  const size_t scheme = source.find("://");
-  if (scheme != std::string::npos && scheme > 0 && source.find_first_of("/*?[") > scheme) {
-    throw usage_error(
-        fmt::format("source {} is not on this machine: {}:// cannot be read", source, source.substr(0, scheme)),
-        "give a local file, folder or glob");
-  }
   Lister lister{extensions, {}, {}};
   std::error_code error;
   const fs::path path(source);

@@ -1,5 +1,5 @@
+#include "storage/local.h"
 #include "base/error.h"
-#include "storage/byte_source.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -30,7 +30,7 @@ class LocalFile : public ByteSource {
   [[nodiscard]] const std::string& name() const override { return name_; }
   [[nodiscard]] uint64_t size() const override { return size_; }
 
-  void read_at(uint64_t offset, std::span<std::byte> into) const override {
+  void read_at(uint64_t offset, std::span<std::byte> into, std::stop_token /*stop*/) const override {
     if (offset > size_ || into.size() > size_ - offset) {
       throw failure(
           fmt::format("{} has {} bytes; {} at offset {} are past its end", name_, size_, into.size(), offset));
@@ -56,6 +56,6 @@ class LocalFile : public ByteSource {
 
 }  // namespace
 
-std::shared_ptr<const ByteSource> open_file(const SourceFile& file) { return std::make_shared<LocalFile>(file); }
+std::shared_ptr<const ByteSource> open_local_file(const SourceFile& file) { return std::make_shared<LocalFile>(file); }
 
 }  // namespace mythos

@@ -3,6 +3,7 @@
 #include "data/json_line.h"
 #include "data/line_reader.h"
 #include "fixtures.h"
+#include "storage/storage.h"
 
 #include <algorithm>
 
@@ -154,7 +155,7 @@ TEST(Lines, parts_of_a_file_and_lines_across_buffers) {
     text += expected.back() + "\n";
   }
   const auto path = folder.write("a.txt", text);
-  const auto source = open_file({path, "a.txt", text.size()});
+  const auto source = Storage().open({path, "a.txt", text.size(), ""});
   LineReader reader(source, 0, text.size(), 1 << 30);
   LineReader::Line line;
   uint64_t offset = 0;
