@@ -12,6 +12,12 @@
 
 namespace mythos::cli {
 
+/// What a SRC argument can be.
+constexpr const char* source_help =
+    "a file, folder or glob of .txt, .jsonl (plain, .gz, .zst) or .parquet, or an address: "
+    "hf://datasets/OWNER/NAME[/PATH], "
+    "s3://BUCKET/PREFIX, https://...";
+
 /// Prints one JSON document on stdout.
 void print_json(const Json& json);
 /// Prints text on stdout; throws Error if it cannot be written.

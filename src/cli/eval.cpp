@@ -8,36 +8,40 @@
 #include "infer/checkpoint_io.h"
 #include "infer/evaluate.h"
 #include "infer/generate.h"
+#include "storage/storage.h"
 
 namespace mythos::cli {
 namespace {
 
 struct Options {
-  std::filesystem::path checkpoint, tokenizer;
-  std::string data, text_column = "text", loops, dtype = "float32";
+  std::filesystem::path checkpoint;
+  std::string tokenizer, data, text_column = "text", loops, dtype = "float32";
   std::vector<std::string> prompts;
   int64_t documents = 0, max_tokens = 0, threads = 0;
   bool json = false;
 };
 
 // What to evaluate on: the source asked for, or what the run held out.
-std::vector<std::string> documents_for(const Options& o, const RunConfig& config) {
+std::vector<std::string> documents_for(const Options& o, const RunConfig& config, const CheckpointMeta& meta,
+                                       const Tokenizer& tokenizer) {
   DataOptions data;
+  data.storage = std::make_shared<Storage>();
   data.text_column = config.data.text_column;
-  data.lanes = config.data.lanes;
-  data.seq_len = config.train.seq_len;
+  data.decode = [tokenizer](std::span<const int32_t> ids) { return tokenizer.decode(ids); };
   if (!o.data.empty()) {
-    data.source = data.validation_source = o.data;
+    data.validation_sources = {o.data};
     data.text_column = o.text_column;
     data.validation_documents = o.documents;
-    return validation_documents(Corpus(data), data);
+    return validation_documents({}, data);
   }
   if (config.data.source.empty() || (config.data.validation_documents == 0 && config.data.validation_source.empty()))
     return {};
-  data.source = config.data.source.front();
-  data.validation_source = config.data.validation_source.empty() ? "" : config.data.validation_source.front();
+  data.storage->pin(commits_of(meta.data));
+  data.sources = config.data.source;
+  data.weights = config.data.weights;
+  data.validation_sources = config.data.validation_source;
   data.validation_documents = config.data.validation_documents;
-  auto documents = validation_documents(Corpus(data), data);
+  auto documents = validation_documents(data.validation_sources.empty() ? open_sources(data) : Sources{}, data);
   if (o.documents > 0 && static_cast<size_t>(o.documents) < documents.size())
     documents.resize(static_cast<size_t>(o.documents));
   return documents;
@@ -52,7 +56,7 @@ void run(const Options& o) {
   const Tokenizer tokenizer = load_tokenizer_of(meta, o.tokenizer);
   const auto [radius_max, radius_min] = model.spectral_radius();
   const int64_t own_loops = config.train.loops.back();
-  const auto documents = documents_for(o, config);
+  const auto documents = documents_for(o, config, meta, tokenizer);
   std::vector<int64_t> counts = o.loops.empty() ? std::vector<int64_t>{1, 2, 4, 8} : integers(o.loops, "--loops");
   if (o.loops.empty()) counts.insert(counts.end(), {own_loops, 2 * own_loops});
   std::sort(counts.begin(), counts.end());

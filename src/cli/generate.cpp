@@ -10,7 +10,8 @@ namespace mythos::cli {
 namespace {
 
 struct Options {
-  std::filesystem::path checkpoint, tokenizer;
+  std::filesystem::path checkpoint;
+  std::string tokenizer;
   std::string prompt, dtype = "float32";
   GenerateOptions generate;
   int64_t threads = 0;

@@ -4,6 +4,7 @@
 #include "cli/commands.h"
 #include "cli/common.h"
 #include "data/documents.h"
+#include "data/tokenizer_source.h"
 #include "text/json_lines.h"
 #include "text/training.h"
 
@@ -14,6 +15,11 @@
 namespace mythos::cli {
 namespace {
 
+Tokenizer tokenizer_at(const std::string& where) {
+  Storage storage;
+  return load_tokenizer(where, storage);
+}
+
 void add_train_command(CLI::App& parent) {
   struct Options {
     std::string source, text_column = "text";
@@ -23,7 +29,7 @@ void add_train_command(CLI::App& parent) {
   };
   auto o = std::make_shared<Options>();
   auto* command = parent.add_subcommand("train", "Learn a byte-pair vocabulary from text");
-  command->add_option("SRC", o->source, "a file, folder or glob of .txt, .jsonl or .parquet")->required();
+  command->add_option("SRC", o->source, source_help)->required();
   command->add_option("--vocab", o->training.vocab_size, "tokens, the 256 bytes and the end of text among them")
       ->capture_default_str();
   command->add_option("--out", o->out, "file to write")->required();
@@ -32,7 +38,7 @@ void add_train_command(CLI::App& parent) {
   command->footer("Example:\n  mythos tokenizer train corpus.txt --vocab 8192 --out tokenizer.json");
   command->callback([o] {
     DataOptions data;
-    data.source = o->source;
+    data.sources = {o->source};
     data.text_column = o->text_column;
     const auto corpus = std::make_shared<const Corpus>(data);
     DocumentReader reader(corpus, OnBadData::skip);
@@ -71,13 +77,13 @@ void add_train_command(CLI::App& parent) {
 
 void add_encode_command(CLI::App& parent) {
   struct Options {
-    std::filesystem::path tokenizer;
+    std::string tokenizer;
     std::string text;
     bool json_lines = false, json = false, has_text = false;
   };
   auto o = std::make_shared<Options>();
   auto* command = parent.add_subcommand("encode", "Text to token ids");
-  command->add_option("--tokenizer", o->tokenizer, "tokenizer file")->required();
+  command->add_option("--tokenizer", o->tokenizer, "a tokenizer file, or hf://OWNER/NAME")->required();
   command->add_option_function<std::string>(
       "TEXT",
       [o](const std::string& text) {
@@ -89,7 +95,7 @@ void add_encode_command(CLI::App& parent) {
   command->add_flag("--json", o->json, "one JSON document on standard output: {\"ids\": [..]}");
   command->footer("Example:\n  mythos tokenizer encode --tokenizer tokenizer.json \"Hello, world!\"");
   command->callback([o] {
-    const Tokenizer tokenizer = Tokenizer::load(o->tokenizer);
+    const Tokenizer tokenizer = tokenizer_at(o->tokenizer);
     std::ios::sync_with_stdio(false);
     if (o->json_lines) {
       encode_json_lines(std::cin, std::cout, tokenizer);
@@ -111,18 +117,18 @@ void add_encode_command(CLI::App& parent) {
 
 void add_decode_command(CLI::App& parent) {
   struct Options {
-    std::filesystem::path tokenizer;
+    std::string tokenizer;
     std::vector<int64_t> ids;
     bool json = false;
   };
   auto o = std::make_shared<Options>();
   auto* command = parent.add_subcommand("decode", "Token ids to text");
-  command->add_option("--tokenizer", o->tokenizer, "tokenizer file")->required();
+  command->add_option("--tokenizer", o->tokenizer, "a tokenizer file, or hf://OWNER/NAME")->required();
   command->add_option("IDS", o->ids, "ids (default: from standard input, with blanks or commas between)");
   command->add_flag("--json", o->json, "one JSON document on standard output: {\"text\": ..}");
   command->footer("Example:\n  mythos tokenizer decode --tokenizer tokenizer.json 13225 11 2375 0");
   command->callback([o] {
-    const Tokenizer tokenizer = Tokenizer::load(o->tokenizer);
+    const Tokenizer tokenizer = tokenizer_at(o->tokenizer);
     std::vector<int64_t> ids = o->ids;
     if (ids.empty()) {
       std::string text(std::istreambuf_iterator<char>(std::cin), {});

@@ -183,6 +183,13 @@ std::vector<KeySpec> input_keys() {
        .low = 0,
        .high = 1e6,
        .also = {"num_epochs", "n_epochs"}},
+      {.section = "data",
+       .name = "retry_minutes",
+       .place = data<&D::retry_minutes>,
+       .meaning = "How long a source that cannot be reached is tried again before the run saves and stops.",
+       .low = 0,
+       .high = 1e5,
+       .also = {"timeout", "patience", "retries"}},
   };
 }
 

@@ -34,6 +34,7 @@ struct DataSection {
   int64_t workers = 1;
   std::string on_bad_data = "skip";  ///< "skip" or "stop"
   int64_t epochs = 0;                ///< 0: endless
+  double retry_minutes = 30;         ///< how long a source that cannot be reached is waited for
 
   bool operator==(const DataSection&) const = default;
 };

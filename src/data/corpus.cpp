@@ -3,31 +3,32 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/units.h"
-#include "data/json_line.h"
-#include "data/line_reader.h"
-#include "data/parquet.h"
 #include "storage/storage.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <array>
+#include <set>
+#include <thread>
 #include <utility>
 
 namespace mythos {
 namespace {
 
-constexpr std::array<std::string_view, 3> extensions{".txt", ".jsonl", ".parquet"};
+constexpr std::array<std::string_view, 7> extensions{".txt",      ".txt.gz",    ".txt.zst", ".jsonl",
+                                                     ".jsonl.gz", ".jsonl.zst", ".parquet"};
+constexpr size_t files_kept_open = 4;
+constexpr int index_threads = 8;
 
-bool is_parquet(const SourceFile& file) { return file_extension(file.location) == ".parquet"; }
+enum State : char { unknown, good, damaged };
 
-// A first line that is an object without the column is a wrong setting, not bad data.
-void check_column(std::string_view line, const std::string& column, const std::string& name) {
-  JsonLine json;
-  std::vector<std::string> keys;
-  if (json.find(line, column, &keys) == JsonLine::Result::missing) {
-    throw usage_error(fmt::format("{} has no column '{}'", name, column), suggestion(column, keys));
-  }
+std::string hash_of(std::string_view bytes) {
+  const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
+  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
 }
 
 }  // namespace
@@ -49,166 +50,230 @@ void BadData::report(const std::string& problem) {
 
 Corpus::Corpus(const DataOptions& options)
     : storage_(options.storage ? options.storage : std::make_shared<Storage>()),
-      source_(options.source),
+      name_(fmt::format("{}", fmt::join(options.sources, ", "))),
       column_(options.text_column),
-      max_document_bytes_(options.max_document_bytes),
-      files_(storage_->list(options.source, extensions)) {
-  open_files_.resize(files_.size());
-  open_parquets_.resize(files_.size());
-  BadData bad(options.on_bad_data);
-  for (uint32_t file = 0; file < files_.size(); ++file) {
-    if (is_parquet(files_[file])) {
-      index_parquet(file, bad);
-    } else {
-      index_lines(file, file_extension(files_[file].location) == ".jsonl");
-    }
+      n_held_out_(options.validation_sources.empty() ? options.validation_documents : 0),
+      decode_(options.decode),
+      bad_(options.on_bad_data) {
+  if (options.sources.empty()) {
+    throw usage_error("no data source is given", "set data.source to a file, a folder, a glob or an address");
   }
-  for (const Unit& unit : units_) {
-    documents_ += unit.documents;
-    bytes_ += unit.bytes;
-  }
+  open_files(options);
+  state_.assign(files_.size(), unknown);
+  for (const SourceFile& file : files_) bytes_ += file.size;
   make_manifest();
-  if (documents_ == 0) {
-    uint64_t size = 0;
-    for (const SourceFile& file : files_) size += file.size;
-    throw usage_error(fmt::format("{} holds no documents ({} file{}, {})", source_, files_.size(),
-                                  files_.size() == 1 ? "" : "s", bytes_text(static_cast<double>(size))),
-                      files_skipped_ > 0 ? "its damaged files were left out" : "give a source with text in it");
-  }
-  if (options.validation_documents > 0 && options.validation_source.empty()) {
-    find_training_begin(options.validation_documents, bad);
-  }
+  look_for_documents();
+  if (n_held_out_ == 0) training_begin_ = Place{};
 }
 
 Corpus::~Corpus() = default;
 
-void Corpus::index_lines(uint32_t file, bool jsonl) {
-  const auto source = open(file);
-  const uint64_t begin = text_begin(*source);
-  LineReader lines(source, begin, source->size(), max_document_bytes_);
-  LineReader::Line line;
-  Unit unit{.file = file, .range = {begin, begin}, .first_line = 1};
-  const auto close = [&](uint64_t end, int64_t next_line) {
-    unit.range.end = end;
-    unit.bytes = end - unit.range.begin;
-    if (unit.documents > 0) units_.push_back(unit);
-    unit.range.begin = end;
-    unit.first_line = next_line;
-    unit.documents = 0;
-  };
-  bool inside = false;  // a text document
-  bool first = true;
-  for (int64_t number = 1; lines.next(line); ++number) {
-    const bool blank = !line.too_long && is_blank(line.text);
-    const bool starts = !blank && (jsonl || !inside);
-    inside = !blank;
-    if (!starts) continue;
-    if (jsonl && first) check_column(line.text, column_, source->name());
-    first = false;
-    if (unit.documents == documents_per_unit) close(line.offset, number);
-    ++unit.documents;
-  }
-  close(source->size(), 0);
-}
-
-void Corpus::index_parquet(uint32_t file, BadData& bad) {
-  try {
-    const auto parquet = open_parquet(file);
-    const auto& groups = parquet->row_groups();
-    for (uint32_t g = 0; g < groups.size(); ++g) {
-      units_.push_back({.file = file,
-                        .row_group = g,
-                        .range = {},
-                        .first_line = 0,
-                        .documents = groups[g].rows,
-                        .bytes = groups[g].bytes});
+void Corpus::open_files(const DataOptions& options) {
+  std::set<std::string> names;
+  for (const std::string& source : options.sources) {
+    for (SourceFile& file : storage_->list(source, extensions)) {
+      if (!names.insert(file.location).second) {
+        throw usage_error(fmt::format("{} is named twice in data.source", file.location),
+                          "name it once; data.epochs and data.weights say how often it is read");
+      }
+      const auto open = [storage = storage_, file] { return storage->open(file); };
+      const std::string extension = file_extension(file.location);
+      if (extension == ".parquet") {
+        open_.push_back(open_parquet_units(open, column_, options.max_document_bytes));
+      } else {
+        open_.push_back(open_line_units(file.location, open,
+                                        {extension.starts_with(".jsonl"), column_, options.max_document_bytes}));
+      }
+      files_.push_back(std::move(file));
     }
-  } catch (const DamagedFile& damage) {
-    ++files_skipped_;
-    bad.report(damage.what());
   }
 }
 
-void Corpus::find_training_begin(int64_t held_out, BadData& bad) {
-  int64_t found = 0;
-  Entry entry;
-  for (int64_t g = 0; g < static_cast<int64_t>(units_.size()); ++g) {
-    const auto reader = read(g);
-    for (int64_t document = 0; reader->next(entry); ++document) {
-      if (entry.kind == Entry::Kind::damaged) bad.report(entry.problem);
-      if (entry.kind != Entry::Kind::text || ++found < held_out) continue;
-      training_begin_ = {g, document + 1};
-      return;
+// A source without any document is refused before anything else is done with it.
+void Corpus::look_for_documents() const {
+  for (size_t f = 0; f < files_.size(); ++f) {
+    for (int64_t part = 0; has(f, part); ++part) {
+      if (info(f, part).documents > 0) return;
     }
   }
-  throw usage_error(fmt::format("{} has {} documents with text; {} cannot be held out of them", source_,
-                                with_commas(found), with_commas(held_out)),
-                    "lower data.validation_documents");
+  throw usage_error(fmt::format("{} holds no documents ({} file{}, {})", name_, files_.size(),
+                                files_.size() == 1 ? "" : "s", bytes_text(static_cast<double>(bytes_))),
+                    files_skipped_ > 0 ? "its damaged files were left out" : "give a source with text in it");
 }
 
 void Corpus::make_manifest() {
-  struct Counts {
-    int64_t units = 0;
-    int64_t documents = 0;
-  };
-  std::vector<Counts> counts(files_.size());
-  for (const Unit& unit : units_) {
-    ++counts[unit.file].units;
-    counts[unit.file].documents += unit.documents;
-  }
+  constexpr uint64_t looked_at = 4096;
   std::string text;
-  uint64_t size = 0;
-  for (size_t i = 0; i < files_.size(); ++i) {
-    text += fmt::format("{}\n{} {} {}\n", files_[i].name, files_[i].size, counts[i].units, counts[i].documents);
-    size += files_[i].size;
-  }
-  const XXH128_hash_t hash = XXH3_128bits(text.data(), text.size());
-  manifest_ = Json{{"files", files_.size()},
-                   {"bytes", size},
-                   {"units", units_.size()},
-                   {"hash", fmt::format("{:016x}{:016x}", hash.high64, hash.low64)}};
-}
-
-std::shared_ptr<const ByteSource> Corpus::open(uint32_t file) const {
-  const std::lock_guard lock(mutex_);
-  auto source = open_files_[file].lock();
-  if (!source) {
-    source = storage_->open(files_[file]);
-    open_files_[file] = source;
-  }
-  last_file_ = source;
-  return source;
-}
-
-std::shared_ptr<const ParquetFile> Corpus::open_parquet(uint32_t file) const {
-  const auto source = open(file);
-  const std::lock_guard lock(mutex_);
-  auto parquet = open_parquets_[file].lock();
-  if (!parquet) {
-    parquet = std::make_shared<ParquetFile>(source, column_);
-    open_parquets_[file] = parquet;
-  }
-  last_parquet_ = parquet;
-  return parquet;
-}
-
-std::unique_ptr<UnitReader> Corpus::read(int64_t g) const {
-  const Unit& unit = units_.at(static_cast<size_t>(g));
-  const SourceFile& file = files_[unit.file];
-  if (is_parquet(file)) {
-    const auto parquet = open_parquet(unit.file);
-    if (unit.row_group >= parquet->row_groups().size() ||
-        parquet->row_groups()[unit.row_group].rows != unit.documents) {
-      throw failure(fmt::format("{} changed while it was in use", file.location),
-                    "leave the data alone while it is read");
+  std::string ends;
+  for (const SourceFile& file : files_) {
+    text += fmt::format("{}\n{}\n", file.name, file.size);
+    if (is_address(file.location)) continue;
+    const auto source = storage_->open(file);
+    std::vector<std::byte> bytes(std::min(file.size, looked_at));
+    for (const uint64_t offset : {uint64_t{0}, file.size - bytes.size()}) {
+      source->read_at(offset, bytes);
+      ends += hash_of({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
     }
-    // The reader holds what it needs of the file.
-    return parquet->read(unit.row_group, max_document_bytes_);
   }
-  if (file_extension(file.location) == ".jsonl") {
-    return read_jsonl(open(unit.file), unit.range, unit.first_line, column_, max_document_bytes_);
+  manifest_ = Json{{"files", files_.size()},
+                   {"bytes", bytes_},
+                   {"hash", hash_of(text)},
+                   {"ends", ends.empty() ? Json(nullptr) : Json(hash_of(ends))}};
+}
+
+// What a file answers; a damaged one answers nothing from the time on when that was found.
+template <class Call>
+auto Corpus::guarded(size_t file, Call&& call) const -> decltype(call()) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (state_[file] == damaged) return {};
+    if (std::ranges::find(recent_, file) == recent_.end()) {
+      recent_.push_back(file);
+      if (recent_.size() > files_kept_open) {
+        open_[recent_.front()]->release();
+        recent_.pop_front();
+      }
+    }
   }
-  return read_text(open(unit.file), unit.range, unit.first_line, max_document_bytes_);
+  std::string problem;
+  try {
+    auto answer = call();
+    const std::lock_guard lock(mutex_);
+    if (state_[file] == unknown) state_[file] = good;
+    any_good_ = true;
+    return answer;
+  } catch (const DamagedFile& damage) {
+    problem = damage.what();
+  } catch (const Error& error) {
+    // A missing column is a wrong setting, unless other files have it.
+    const std::lock_guard lock(mutex_);
+    if (error.code() != ExitCode::usage || !any_good_) throw;
+    problem = error.what();
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(state_[file], damaged) == damaged) return {};
+  }
+  ++files_skipped_;
+  bad_.report(problem);
+  return {};
+}
+
+bool Corpus::has(size_t file, int64_t part, const std::stop_token& stop) const {
+  return guarded(file, [&] { return open_[file]->has(part, stop); });
+}
+
+int64_t Corpus::count(size_t file, const std::stop_token& stop) const {
+  return guarded(file, [&] { return open_[file]->count(stop); });
+}
+
+UnitInfo Corpus::info(size_t file, int64_t part, const std::stop_token& stop) const {
+  return guarded(file, [&] { return open_[file]->info(part, stop); });
+}
+
+std::unique_ptr<UnitReader> Corpus::read(size_t file, int64_t part, const std::stop_token& stop) const {
+  auto reader = guarded(file, [&] { return open_[file]->read(part, stop); });
+  if (!reader) {
+    throw failure(fmt::format("{} could be read before and cannot now", files_[file].location),
+                  "leave the data alone while it is read");
+  }
+  return reader;
+}
+
+Corpus::Totals Corpus::totals(const std::function<void(size_t)>& progress) const {
+  std::atomic<size_t> next{0};
+  std::mutex mutex;
+  size_t done = 0;
+  Totals totals;
+  std::exception_ptr error;
+  std::stop_source stop;
+  const auto work = [&] {
+    for (size_t f = next++; f < files_.size() && !stop.stop_requested(); f = next++) {
+      try {
+        Totals own;
+        own.units = count(f, stop.get_token());
+        for (int64_t part = 0; part < own.units; ++part) {
+          const UnitInfo unit = info(f, part, stop.get_token());
+          own.documents += unit.documents;
+          own.bytes += unit.bytes;
+        }
+        const std::lock_guard lock(mutex);
+        totals.units += own.units;
+        totals.documents += own.documents;
+        totals.bytes += own.bytes;
+        ++done;
+        if (progress) progress(done);
+      } catch (...) {
+        const std::lock_guard lock(mutex);
+        if (!error) error = std::current_exception();
+        stop.request_stop();
+      }
+    }
+  };
+  if (files_.size() > 1 && is_address(files_.front().location)) {
+    std::vector<std::jthread> threads;
+    for (int i = 0; i < index_threads; ++i) threads.emplace_back(work);
+  } else {
+    work();
+  }
+  if (error) std::rethrow_exception(error);
+  return totals;
+}
+
+std::string Corpus::text_of(const Entry& entry) const {
+  if (entry.kind != Entry::Kind::tokens) return std::string(entry.text);
+  if (!decode_) {
+    throw usage_error(fmt::format("{} holds tokens, and its text cannot be had without their tokenizer", name_),
+                      "name the tokenizer it was prepared with");
+  }
+  return decode_(entry.ids);
+}
+
+Corpus::Place Corpus::training_begin() const {
+  {
+    const std::lock_guard lock(begin_mutex_);
+    if (training_begin_) return *training_begin_;
+  }
+  static_cast<void>(held_out());
+  const std::lock_guard lock(begin_mutex_);
+  return *training_begin_;
+}
+
+void Corpus::set_training_begin(const Place& place) const {
+  const std::lock_guard lock(begin_mutex_);
+  training_begin_ = place;
+}
+
+std::vector<std::string> Corpus::held_out() const {
+  constexpr uint64_t max_bytes = UINT64_C(1) << 30;
+  std::vector<std::string> documents;
+  uint64_t bytes = 0;
+  Entry entry;
+  for (size_t f = 0; f < files_.size() && n_held_out_ > 0; ++f) {
+    for (int64_t part = 0; has(f, part); ++part) {
+      const auto reader = read(f, part);
+      for (int64_t document = 0; reader->next(entry); ++document) {
+        if (entry.kind == Entry::Kind::damaged) bad_.report(entry.problem);
+        if (entry.kind != Entry::Kind::text && entry.kind != Entry::Kind::tokens) continue;
+        documents.push_back(text_of(entry));
+        bytes += documents.back().size();
+        if (bytes > max_bytes) {
+          throw usage_error(fmt::format("the first {} documents held out for validation are more than {} of text",
+                                        with_commas(std::ssize(documents)), bytes_text(static_cast<double>(max_bytes))),
+                            fmt::format("set data.validation_documents to {} or less", std::ssize(documents) - 1));
+        }
+        if (std::ssize(documents) < n_held_out_) continue;
+        set_training_begin({f, part, document + 1});
+        return documents;
+      }
+    }
+  }
+  if (n_held_out_ > 0) {
+    throw usage_error(fmt::format("{} has {} documents with text; {} cannot be held out of them", name_,
+                                  with_commas(std::ssize(documents)), with_commas(n_held_out_)),
+                      "lower data.validation_documents");
+  }
+  return documents;
 }
 
 }  // namespace mythos

@@ -1,22 +1,23 @@
-// A source as a numbered sequence of reading units: the base of everything that reads data.
+// A source as files of reading units: the base of everything that reads data.
 #pragma once
 
 #include "base/json.h"
+#include "data/data_file.h"
 #include "data/options.h"
-#include "data/unit_reader.h"
+#include "storage/byte_source.h"
 
+#include <atomic>
+#include <compare>
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace mythos {
-
-class ParquetFile;
-
-/// Documents of a text or JSONL file that make a unit.
-constexpr int64_t documents_per_unit = 1000;
 
 /// Counts bad data and reports it: throws with OnBadData::stop; with skip, writes the first 20 places to the log and
 /// counts the others. Thread-safe.
@@ -32,69 +33,84 @@ class BadData {
   int64_t reported_ = 0;
 };
 
-/// The indexed source. Immutable; units can be read from several threads at once.
+/// The listed source. Files are looked into only when somebody asks for their units, so that a source of thousands of
+/// files begins at once. Thread-safe; units can be read from several threads at once.
 class Corpus {
  public:
-  struct Unit {
-    uint32_t file = 0;
-    uint32_t row_group = 0;  ///< of a Parquet file
-    ByteRange range;         ///< of a text or JSONL file
-    int64_t first_line = 0;
-    int64_t documents = 0;  ///< null, empty and damaged ones included
-    uint64_t bytes = 0;     ///< as stored
-  };
-  /// A document by its place: unit, and index inside it.
+  /// A document by its place: file, unit in the file, and index in the unit.
   struct Place {
-    int64_t unit = 0;
+    size_t file = 0;
+    int64_t part = 0;
     int64_t document = 0;
+    auto operator<=>(const Place&) const = default;
+  };
+  struct Totals {
+    int64_t units = 0;
+    int64_t documents = 0;  ///< null, empty and damaged ones included
+    uint64_t bytes = 0;     ///< of the units as stored
   };
 
-  /// Lists the files of options.source and indexes them: footers of Parquet files; text and JSONL files are read once.
-  /// Finds the end of the held-out part (validation_documents without validation_source). Throws usage errors for what
-  /// cannot be a source (see Storage::list), a missing column, an empty corpus, or fewer documents than are held out. A
-  /// damaged Parquet footer is bad data: the file is left out, or that is an Error.
+  /// Lists the files of options.sources and looks for the first document. Throws usage errors for what cannot be a
+  /// source (see Storage::list), a missing column, an empty source.
   explicit Corpus(const DataOptions& options);
   ~Corpus();
 
   [[nodiscard]] const std::vector<SourceFile>& files() const { return files_; }
-  [[nodiscard]] const std::vector<Unit>& units() const { return units_; }
-  [[nodiscard]] int64_t documents() const { return documents_; }
-  [[nodiscard]] uint64_t bytes() const { return bytes_; }  ///< of the units as stored
-  [[nodiscard]] int64_t files_skipped() const { return files_skipped_; }
-  /// The first document that is not held out; {0, 0} if none is held out.
-  [[nodiscard]] Place training_begin() const { return training_begin_; }
-  /// Opens unit `g` at its first document.
-  [[nodiscard]] std::unique_ptr<UnitReader> read(int64_t g) const;
-  /// What it is made of, to be compared with a saved position: {"files", "bytes", "units", "hash"}; the hash covers
-  /// names, sizes and numbers of units and documents of all files.
+  [[nodiscard]] uint64_t bytes() const { return bytes_; }                 ///< of all files
+  [[nodiscard]] const std::string& name() const { return name_; }         ///< as it was given
+  [[nodiscard]] int64_t files_skipped() const { return files_skipped_; }  ///< damaged ones met so far
+
+  /// Units of a file; a damaged file is bad data (see BadData) and has none.
+  [[nodiscard]] bool has(size_t file, int64_t part, const std::stop_token& stop = {}) const;
+  [[nodiscard]] int64_t count(size_t file, const std::stop_token& stop = {}) const;
+  [[nodiscard]] UnitInfo info(size_t file, int64_t part, const std::stop_token& stop = {}) const;
+  /// Opens a unit at its first document.
+  [[nodiscard]] std::unique_ptr<UnitReader> read(size_t file, int64_t part, const std::stop_token& stop = {}) const;
+  /// Of a file (see DataFile).
+  [[nodiscard]] DataFile& file(size_t file) const { return *open_[file]; }
+
+  /// Looks into all files (several at once where they are remote). `progress` gets the number of files done.
+  [[nodiscard]] Totals totals(const std::function<void(size_t)>& progress = {}) const;
+
+  /// The first document that is not held out; the first of all if none is. Reads the held-out documents the first time,
+  /// and throws a usage error if there are fewer than are held out.
+  [[nodiscard]] Place training_begin() const;
+  void set_training_begin(const Place& place) const;
+  /// The held-out documents with text in them; see validation_documents().
+  [[nodiscard]] std::vector<std::string> held_out() const;
+
+  /// The text of prepared ids.
+  [[nodiscard]] std::string text_of(const Entry& entry) const;
+
+  /// What it is made of, to be compared with a saved position: {"files", "bytes", "hash", "ends"}. The hash covers
+  /// names and sizes of all files; "ends" the first and last bytes of those on this machine, null if none are.
   [[nodiscard]] const Json& manifest() const { return manifest_; }
 
  private:
-  void index_lines(uint32_t file, bool jsonl);
-  void index_parquet(uint32_t file, BadData& bad);
-  void find_training_begin(int64_t held_out, BadData& bad);
+  void open_files(const DataOptions& options);
+  void look_for_documents() const;
   void make_manifest();
-  [[nodiscard]] std::shared_ptr<const ByteSource> open(uint32_t file) const;
-  [[nodiscard]] std::shared_ptr<const ParquetFile> open_parquet(uint32_t file) const;
+  template <class Call>
+  auto guarded(size_t file, Call&& call) const -> decltype(call());
 
   std::shared_ptr<Storage> storage_;
-  std::string source_;
+  std::string name_;
   std::string column_;
-  uint64_t max_document_bytes_;
+  int64_t n_held_out_;
+  std::function<std::string(std::span<const int32_t>)> decode_;
   std::vector<SourceFile> files_;
-  std::vector<Unit> units_;
-  int64_t documents_ = 0;
+  std::vector<std::unique_ptr<DataFile>> open_;
   uint64_t bytes_ = 0;
-  int64_t files_skipped_ = 0;
-  Place training_begin_;
   Json manifest_;
 
-  // Open files are shared while somebody reads them; the one opened last stays open.
-  mutable std::mutex mutex_;
-  mutable std::vector<std::weak_ptr<const ByteSource>> open_files_;
-  mutable std::vector<std::weak_ptr<const ParquetFile>> open_parquets_;
-  mutable std::shared_ptr<const ByteSource> last_file_;
-  mutable std::shared_ptr<const ParquetFile> last_parquet_;
+  mutable BadData bad_;
+  mutable std::atomic<int64_t> files_skipped_{0};
+  mutable std::mutex mutex_;           // guards what follows
+  mutable std::vector<char> state_;    // of each file: unknown, good, damaged
+  mutable bool any_good_ = false;      // a file with the right column was met
+  mutable std::deque<size_t> recent_;  // files used last
+  mutable std::mutex begin_mutex_;
+  mutable std::optional<Place> training_begin_;
 };
 
 }  // namespace mythos

@@ -10,30 +10,38 @@ namespace mythos {
 
 DocumentReader::DocumentReader(std::shared_ptr<const Corpus> corpus, OnBadData policy, bool held_out)
     : corpus_(std::move(corpus)), bad_(policy) {
-  if (!held_out) begin_ = corpus_->training_begin();
+  if (held_out) return;
+  at_ = corpus_->training_begin();
+  for (size_t f = 0; f < at_.file; ++f) bytes_before_ += corpus_->files()[f].size;
 }
 
 bool DocumentReader::next(std::string& text) {
-  const auto& units = corpus_->units();
+  const auto& files = corpus_->files();
   Entry entry;
-  while (unit_ < std::ssize(units)) {
-    if (!reader_ && unit_ >= begin_.unit) {
-      reader_ = corpus_->read(unit_);
-      if (unit_ == begin_.unit) reader_->skip(in_unit_ = begin_.document);
+  while (at_.file < files.size()) {
+    if (!reader_) {
+      if (!corpus_->has(at_.file, at_.part)) {
+        bytes_read_ = bytes_before_ += files[at_.file].size;
+        at_ = {at_.file + 1, 0, 0};
+        continue;
+      }
+      reader_ = corpus_->read(at_.file, at_.part);
+      reader_->skip(at_.document);
     }
-    if (!reader_ || !reader_->next(entry)) {
+    if (!reader_->next(entry)) {
       reader_.reset();
-      bytes_before_ += units[static_cast<size_t>(unit_++)].bytes;
-      in_unit_ = 0;
+      // Stored bytes; of a compressed file's text it can be more than the file has.
+      bytes_read_ = std::min(std::max(bytes_read_, bytes_before_) + corpus_->info(at_.file, at_.part).bytes,
+                             bytes_before_ + files[at_.file].size);
+      at_ = {at_.file, at_.part + 1, 0};
       continue;
     }
-    in_unit_ += entry.count;
     entries_ += entry.count;
     if (entry.kind == Entry::Kind::damaged) {
       skipped_ += entry.count;
       bad_.report(entry.problem);
-    } else if (entry.kind == Entry::Kind::text) {
-      text.assign(entry.text);
+    } else if (entry.kind == Entry::Kind::text || entry.kind == Entry::Kind::tokens) {
+      text = corpus_->text_of(entry);
       ++documents_;
       return true;
     }
@@ -41,28 +49,20 @@ bool DocumentReader::next(std::string& text) {
   return false;
 }
 
-uint64_t DocumentReader::bytes_read() const {
-  if (unit_ == std::ssize(corpus_->units())) return bytes_before_;
-  const Corpus::Unit& unit = corpus_->units()[static_cast<size_t>(unit_)];
-  const double part = static_cast<double>(in_unit_) / static_cast<double>(std::max<int64_t>(unit.documents, 1));
-  return bytes_before_ + static_cast<uint64_t>(std::min(part, 1.0) * static_cast<double>(unit.bytes));
-}
-
-std::vector<std::string> validation_documents(const Corpus& corpus, const DataOptions& options) {
+std::vector<std::string> validation_documents(const Sources& sources, const DataOptions& options) {
   constexpr uint64_t max_bytes = UINT64_C(1) << 30;
-  const bool separate = !options.validation_source.empty();
   std::vector<std::string> documents;
-  if (!separate && options.validation_documents == 0) return documents;
-  std::shared_ptr<const Corpus> source;
-  if (separate) {
-    DataOptions other = options;
-    other.source = options.validation_source;
-    other.validation_source.clear();
-    other.validation_documents = 0;
-    source = std::make_shared<const Corpus>(other);
-  } else {
-    source = std::shared_ptr<const Corpus>(&corpus, [](const Corpus*) {});  // the reader ends before the caller's
+  if (options.validation_sources.empty()) {
+    for (const auto& corpus : sources.corpora) {
+      for (std::string& text : corpus->held_out()) documents.push_back(std::move(text));
+    }
+    return documents;
   }
+  DataOptions other = options;
+  other.sources = std::exchange(other.validation_sources, {});
+  other.weights.clear();
+  other.validation_documents = 0;
+  const auto source = std::make_shared<const Corpus>(other);
   DocumentReader reader(source, options.on_bad_data);
   const int64_t limit = options.validation_documents > 0 ? options.validation_documents : INT64_MAX;
   uint64_t bytes = 0;
@@ -76,11 +76,10 @@ std::vector<std::string> validation_documents(const Corpus& corpus, const DataOp
     }
     documents.push_back(std::move(text));
   }
-  if (separate && options.validation_documents > std::ssize(documents)) {
-    throw usage_error(
-        fmt::format("{} has {} documents with text, fewer than the {} to validate on", options.validation_source,
-                    with_commas(std::ssize(documents)), with_commas(options.validation_documents)),
-        "lower data.validation_documents");
+  if (options.validation_documents > std::ssize(documents)) {
+    throw usage_error(fmt::format("{} has {} documents with text, fewer than the {} to validate on", source->name(),
+                                  with_commas(std::ssize(documents)), with_commas(options.validation_documents)),
+                      "lower data.validation_documents");
   }
   return documents;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "data/corpus.h"
+#include "data/loader.h"
 #include "data/options.h"
 
 #include <cstdint>
@@ -23,25 +24,24 @@ class DocumentReader {
   [[nodiscard]] int64_t documents() const { return documents_; }  ///< handed out
   [[nodiscard]] int64_t entries() const { return entries_; }  ///< passed, null and empty ones and lost ones included
   [[nodiscard]] int64_t skipped() const { return skipped_; }  ///< bad ones left out
-  /// Of Corpus::bytes(), for progress.
-  [[nodiscard]] uint64_t bytes_read() const;
+  /// Of Corpus::bytes(), for progress; inside a file an estimate.
+  [[nodiscard]] uint64_t bytes_read() const { return bytes_read_; }
 
  private:
   std::shared_ptr<const Corpus> corpus_;
   BadData bad_;
-  Corpus::Place begin_;
-  int64_t unit_ = 0;
-  int64_t in_unit_ = 0;  // entries of the unit that were passed
-  uint64_t bytes_before_ = 0;
+  Corpus::Place at_;
+  uint64_t bytes_before_ = 0;  // of files behind us
+  uint64_t bytes_read_ = 0;
   std::unique_ptr<UnitReader> reader_;
   int64_t documents_ = 0;
   int64_t entries_ = 0;
   int64_t skipped_ = 0;
 };
 
-/// The held-out documents: the first validation_documents of `corpus` with text in them, or those of validation_source.
-/// None if neither is set. At most 1 GiB of text: more is refused.
-std::vector<std::string> validation_documents(const Corpus& corpus, const DataOptions& options);
+/// The held-out documents: the first validation_documents of `sources` with text in them (of several, each its share),
+/// or those of validation_sources. None if neither is set. At most 1 GiB of text: more is refused.
+std::vector<std::string> validation_documents(const Sources& sources, const DataOptions& options);
 
 /// Documents packed as one lane does it; the last row is shorter (at least two ids), so that no document is lost.
 std::vector<std::vector<int32_t>> pack(const std::vector<std::string>& documents, const Encoder& encoder,

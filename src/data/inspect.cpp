@@ -1,12 +1,18 @@
 #include "data/inspect.h"
 
+#include "storage/storage.h"
+
 #include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <utility>
 
 namespace mythos {
 namespace {
 
-constexpr int64_t sampled_units = 16;
-constexpr int64_t documents_a_unit = 100;
+constexpr size_t sampled_units = 32;
+constexpr int64_t sampled_documents = 3200;
+constexpr int64_t files_counted = 32;
 constexpr size_t sample_bytes = 400;
 
 std::string begin_of(std::string_view text) {
@@ -16,48 +22,134 @@ std::string begin_of(std::string_view text) {
   return std::string(text.substr(0, n)) + "...";
 }
 
+struct Unit {
+  size_t file;
+  int64_t part;
+};
+
+// Every n-th of `all` indexes, `n` at most.
+std::vector<size_t> spread(size_t all, size_t n) {
+  std::vector<size_t> chosen;
+  n = std::min(all, n);
+  for (size_t i = 0; i < n; ++i) chosen.push_back(i * all / n);
+  return chosen;
+}
+
 }  // namespace
 
-SourceReport inspect(const Corpus& corpus, const DataOptions& options, const Encoder* encoder, int n_samples) {
-  SourceReport report;
-  report.source = options.source;
-  report.files = std::ssize(corpus.files());
-  report.files_skipped = corpus.files_skipped();
-  report.units = std::ssize(corpus.units());
-  report.documents = corpus.documents();
-  for (const SourceFile& file : corpus.files()) report.bytes += file.size;
+Estimate scaled(const std::vector<double>& figures, const std::vector<double>& sizes, const Estimate& documents) {
+  const double sum = std::accumulate(figures.begin(), figures.end(), 0.0);
+  const double size = std::accumulate(sizes.begin(), sizes.end(), 0.0);
+  if (size <= 0) return {};
+  const double ratio = sum / size;
+  const auto m = static_cast<double>(figures.size());
+  double squares = 0;
+  for (size_t i = 0; i < figures.size(); ++i) {
+    const double off = figures[i] - ratio * sizes[i];
+    squares += off * off;
+  }
+  // Units are drawn, not documents: neighbours in a file are alike. A part of everything that was drawn is no guess.
+  const double unseen = documents.value > size ? 1 - size / documents.value : 0;
+  const double of_ratio = m > 1 ? std::sqrt(squares * m / (m - 1) * unseen) / size : ratio * (unseen > 0 ? 1 : 0);
+  const double relative = documents.value > 0 ? documents.error / documents.value : 0;
+  const double value = ratio * documents.value;
+  return {value, std::hypot(1.96 * of_ratio * documents.value, relative * value)};
+}
 
-  const int64_t n_units = std::min(report.units, sampled_units);
+SourceReport inspect(const Corpus& corpus, const Encoder* encoder, int n_samples,
+                     const std::function<void(size_t)>& progress) {
+  SourceReport report;
+  report.source = corpus.name();
+  report.files = std::ssize(corpus.files());
+  report.bytes = corpus.bytes();
+
+  // How many units and documents: counted, or where thousands of files are far away, from a sample of files by size.
+  std::vector<Unit> units;
+  const bool all = report.files <= files_counted || !is_address(corpus.files().front().location);
+  if (all) {
+    const Corpus::Totals totals = corpus.totals(progress);
+    report.files_read = report.files;
+    report.units = {static_cast<double>(totals.units), 0};
+    report.documents = {static_cast<double>(totals.documents), 0};
+  }
+  std::vector<double> documents_in;
+  std::vector<double> units_in;
+  std::vector<double> sizes;
+  const auto chosen = spread(corpus.files().size(), all ? corpus.files().size() : static_cast<size_t>(files_counted));
+  for (const size_t file : chosen) {
+    const int64_t n = corpus.count(file);
+    double documents = 0;
+    for (int64_t part = 0; part < n; ++part) {
+      units.push_back({file, part});
+      if (!all) documents += static_cast<double>(corpus.info(file, part).documents);
+    }
+    if (all) continue;
+    documents_in.push_back(documents);
+    units_in.push_back(static_cast<double>(n));
+    sizes.push_back(static_cast<double>(corpus.files()[file].size));
+    if (progress) progress(++report.files_read);
+  }
+  if (!all) {
+    report.files_read = std::ssize(sizes);
+    report.units = scaled(units_in, sizes, {static_cast<double>(report.bytes), 0});
+    report.documents = scaled(documents_in, sizes, {static_cast<double>(report.bytes), 0});
+  }
+
+  std::vector<double> tokens_in;
+  std::vector<double> bytes_in;
+  std::vector<double> sampled_in;
   std::vector<int32_t> ids;
-  int64_t tokens = 0;
-  for (int64_t i = 0; i < n_units; ++i) {
-    const auto reader = corpus.read(i * report.units / n_units);
+  // A few documents of many units; where there are few units, more of each.
+  const auto drawn = spread(units.size(), sampled_units);
+  const int64_t of_each = drawn.empty() ? 0 : sampled_documents / std::ssize(drawn);
+  const bool few = std::ssize(drawn) < n_samples;
+  for (const size_t i : drawn) {
+    const auto reader = corpus.read(units[i].file, units[i].part);
     Entry entry;
     bool shown = false;
-    for (int64_t n = 0; n < documents_a_unit && reader->next(entry); ++n) {
+    // Single documents count as drawn where there are too few units to see how they differ.
+    const int64_t group = drawn.size() < 8 ? 1 : of_each;
+    double group_tokens = 0;
+    double group_bytes = 0;
+    int64_t in_group = 0;
+    const auto close = [&] {
+      if (in_group == 0) return;
+      tokens_in.push_back(std::exchange(group_tokens, 0));
+      bytes_in.push_back(std::exchange(group_bytes, 0));
+      sampled_in.push_back(static_cast<double>(std::exchange(in_group, 0)));
+    };
+    for (int64_t n = 0; n < of_each && reader->next(entry); ++n) {
       report.sampled += 1;
       report.sampled_empty += entry.kind == Entry::Kind::empty ? 1 : 0;
       report.sampled_damaged += entry.kind == Entry::Kind::damaged ? 1 : 0;
-      if (entry.kind != Entry::Kind::text) continue;
-      report.sampled_bytes += static_cast<int64_t>(entry.text.size());
-      if (encoder != nullptr) {
-        ids.clear();
-        encoder->encode(entry.text, ids);
-        tokens += std::ssize(ids);
+      if (entry.kind == Entry::Kind::text || entry.kind == Entry::Kind::tokens) {
+        const auto bytes = entry.kind == Entry::Kind::tokens ? entry.text_bytes : std::ssize(entry.text);
+        report.sampled_bytes += bytes;
+        group_bytes += static_cast<double>(bytes);
+        if (entry.kind == Entry::Kind::tokens) {
+          group_tokens += static_cast<double>(entry.ids.size());
+        } else if (encoder != nullptr) {
+          ids.clear();
+          encoder->encode(entry.text, ids);
+          group_tokens += static_cast<double>(ids.size());
+        }
+        // One from each unit, or several where there are few units.
+        const bool can_show = entry.kind == Entry::Kind::text || encoder != nullptr;
+        if (can_show && std::ssize(report.samples) < n_samples && (!shown || few)) {
+          report.samples.push_back(begin_of(corpus.text_of(entry)));
+          shown = true;
+        }
       }
-      // One from each unit, or several where there are few units.
-      if (std::ssize(report.samples) < n_samples && (!shown || n_units < n_samples)) {
-        report.samples.push_back(begin_of(entry.text));
-        shown = true;
-      }
+      if (++in_group == group) close();
     }
+    close();
   }
-  const double scale =
-      report.sampled > 0 ? static_cast<double>(report.documents) / static_cast<double>(report.sampled) : 0;
-  report.text_bytes = scale * static_cast<double>(report.sampled_bytes);
-  if (encoder != nullptr) {
-    report.sampled_tokens = tokens;
-    report.tokens = scale * static_cast<double>(tokens);
+  report.files_skipped = corpus.files_skipped();
+  report.text_bytes = scaled(bytes_in, sampled_in, report.documents);
+  const double tokens = std::accumulate(tokens_in.begin(), tokens_in.end(), 0.0);
+  if (encoder != nullptr || tokens > 0) {
+    report.sampled_tokens = static_cast<int64_t>(tokens);
+    report.tokens = scaled(tokens_in, sampled_in, report.documents);
   }
   return report;
 }
@@ -69,20 +161,26 @@ Json to_json(const SourceReport& report) {
     const std::string dumped = Json(sample).dump(-1, ' ', false, Json::error_handler_t::replace);
     samples.push_back(Json::parse(dumped));
   }
+  const auto whole = [](double x) { return static_cast<int64_t>(std::llround(x)); };
   Json json{{"source", report.source},
             {"files", report.files},
             {"files_skipped", report.files_skipped},
-            {"units", report.units},
-            {"documents", report.documents},
+            {"files_read", report.files_read},
             {"bytes", report.bytes},
+            {"units", whole(report.units.value)},
+            {"units_error", whole(report.units.error)},
+            {"documents", whole(report.documents.value)},
+            {"documents_error", whole(report.documents.error)},
             {"sampled_documents", report.sampled},
             {"sampled_empty", report.sampled_empty},
             {"sampled_damaged", report.sampled_damaged},
             {"sampled_bytes", report.sampled_bytes},
-            {"estimated_text_bytes", static_cast<int64_t>(report.text_bytes)}};
+            {"estimated_text_bytes", whole(report.text_bytes.value)},
+            {"estimated_text_bytes_error", whole(report.text_bytes.error)}};
   if (report.tokens) {
     json["sampled_tokens"] = *report.sampled_tokens;
-    json["estimated_tokens"] = static_cast<int64_t>(*report.tokens);
+    json["estimated_tokens"] = whole(report.tokens->value);
+    json["estimated_tokens_error"] = whole(report.tokens->error);
   }
   json["samples"] = std::move(samples);
   return json;

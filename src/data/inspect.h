@@ -6,32 +6,45 @@
 #include "data/options.h"
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 namespace mythos {
 
+/// A figure for the whole source, and how far off it may be (95%, from the spread of the sample; 0: counted).
+struct Estimate {
+  double value = 0;
+  double error = 0;
+};
+
 struct SourceReport {
   std::string source;
   int64_t files = 0;
   int64_t files_skipped = 0;  ///< damaged
-  int64_t units = 0;
-  int64_t documents = 0;  ///< null, empty and damaged ones included
-  uint64_t bytes = 0;     ///< of the files
-  /// Of up to 1,600 documents from units spread evenly over the source.
+  int64_t files_read = 0;     ///< whose units were counted: all, or a sample where there are many far away
+  uint64_t bytes = 0;         ///< of the files
+  Estimate units;
+  Estimate documents;  ///< null, empty and damaged ones included
+  /// Of up to 3,200 documents from units spread evenly over the source.
   int64_t sampled = 0;
   int64_t sampled_empty = 0;
   int64_t sampled_damaged = 0;
   int64_t sampled_bytes = 0;
-  double text_bytes = 0;  ///< estimated for the whole source
+  Estimate text_bytes;
   std::optional<int64_t> sampled_tokens;
-  std::optional<double> tokens;      ///< estimated for the whole source
+  std::optional<Estimate> tokens;
   std::vector<std::string> samples;  ///< the begin of some documents, cut between UTF-8 characters
 };
 
-/// `encoder` may be null: no figures in tokens then. Bad data in the sample is counted, whatever the options say.
-SourceReport inspect(const Corpus& corpus, const DataOptions& options, const Encoder* encoder, int n_samples = 3);
+/// Of a figure for each sampled unit, `sizes` documents long, scaled to `documents`: the ratio estimate and its error.
+Estimate scaled(const std::vector<double>& figures, const std::vector<double>& sizes, const Estimate& documents);
+
+/// `encoder` may be null: no figures in tokens then. Bad data in the sample is counted, never an error.
+/// `progress` gets the number of files looked into.
+SourceReport inspect(const Corpus& corpus, const Encoder* encoder, int n_samples = 3,
+                     const std::function<void(size_t)>& progress = {});
 Json to_json(const SourceReport& report);
 
 }  // namespace mythos

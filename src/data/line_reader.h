@@ -1,43 +1,87 @@
-// Lines of a part of a file, in bounded memory.
+// Lines of a stream, in bounded memory.
 #pragma once
 
 #include "storage/byte_source.h"
+#include "storage/decompress.h"
 
+#include <memory>
+#include <stop_token>
+#include <string>
 #include <string_view>
+#include <vector>
 
 namespace mythos {
 
-class LineReader {
+struct Line {
+  std::string_view text;  ///< without its line end (LF or CR LF); valid until the next call; "" if too long
+  uint64_t offset = 0;    ///< of its first byte in the text
+  uint64_t bytes = 0;     ///< its length without the LF
+  bool too_long = false;  ///< longer than the limit
+};
+
+class Lines {
  public:
-  struct Line {
-    std::string_view text;  ///< without its line end (LF or CR LF); valid until the next call; "" if too long
-    uint64_t offset = 0;    ///< of its first byte in the file
-    uint64_t bytes = 0;     ///< its length without the LF
-    bool too_long = false;  ///< longer than the limit
-  };
+  virtual ~Lines() = default;
+  Lines() = default;
+  Lines(const Lines&) = delete;
+  Lines& operator=(const Lines&) = delete;
 
-  /// Reads the bytes [begin, end). A line above `max_line` bytes is passed over without being kept in memory.
-  LineReader(std::shared_ptr<const ByteSource> source, uint64_t begin, uint64_t end, uint64_t max_line);
+  /// False after the last line. An end without a line end still ends a line.
+  virtual bool next(Line& line) = 0;
+};
 
-  /// False after the last line. A file's end without a line end still ends a line.
-  bool next(Line& line);
+/// Of a stream whose first byte has the offset `begin`. A line above `max_line` bytes is passed over without being kept
+/// in memory.
+class LineReader : public Lines {
+ public:
+  LineReader(std::unique_ptr<ByteStream> stream, uint64_t begin, uint64_t max_line, std::stop_token stop = {});
+
+  bool next(Line& line) override;
+  /// From now on.
+  void set_stop(std::stop_token stop) { stop_ = std::move(stop); }
+  /// The offset of the next line.
+  [[nodiscard]] uint64_t offset() const { return next_offset_ - (filled_ - position_); }
 
  private:
   void refill();
 
-  std::shared_ptr<const ByteSource> source_;
+  std::unique_ptr<ByteStream> stream_;
   uint64_t next_offset_;  // of the first byte not yet in the buffer
-  uint64_t end_;
   uint64_t max_line_;
+  std::stop_token stop_;
+  bool at_end_ = false;
   std::vector<char> buffer_;
   size_t position_ = 0;  // what is before it was handed out
   size_t filled_ = 0;
 };
 
+/// Lines kept in memory.
+class StoredLines : public Lines {
+ public:
+  struct Store {
+    struct Entry {
+      size_t begin = 0, size = 0;  // in `text`
+      uint64_t offset = 0, bytes = 0;
+      bool too_long = false;
+    };
+    std::string text;
+    std::vector<Entry> lines;
+
+    void add(const Line& line);
+    [[nodiscard]] size_t memory() const { return text.capacity() + lines.capacity() * sizeof(Entry); }
+  };
+  explicit StoredLines(std::shared_ptr<const Store> store) : store_(std::move(store)) {}
+  bool next(Line& line) override;
+
+ private:
+  std::shared_ptr<const Store> store_;
+  size_t next_ = 0;
+};
+
+/// The bytes [begin, end) of a source.
+std::unique_ptr<ByteStream> stream_of(std::shared_ptr<const ByteSource> source, uint64_t begin, uint64_t end);
+
 /// Only blanks, tabs, CR and their like.
 bool is_blank(std::string_view line);
-
-/// Where the text of a file begins: behind a UTF-8 byte order mark if there is one.
-uint64_t text_begin(const ByteSource& source);
 
 }  // namespace mythos

@@ -3,6 +3,8 @@
 #include "base/error.h"
 #include "base/units.h"
 
+#include <cmath>
+
 namespace mythos {
 namespace {
 
@@ -28,6 +30,16 @@ void check(const DataOptions& options) {
   range("data.prefetch", options.prefetch, 0, 1 << 20);
   range("number of ranks", options.world, 1, INT64_C(1) << 20);
   range("rank", options.rank, 0, options.world - 1);
+  if (!options.weights.empty() && options.weights.size() != options.sources.size()) {
+    throw usage_error(
+        fmt::format("data.weights has {} numbers for {} sources", options.weights.size(), options.sources.size()),
+        "give one number for each source");
+  }
+  for (const double weight : options.weights) {
+    if (!(weight > 0) || !std::isfinite(weight)) {
+      throw usage_error(fmt::format("data.weights has {}", weight), "every weight is a number above 0");
+    }
+  }
 }
 
 }  // namespace mythos

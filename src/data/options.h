@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,25 +33,29 @@ struct Encoder {
 
 struct DataOptions {
   std::shared_ptr<Storage> storage;  ///< null: one of its own
-  std::string source;                ///< a file, a folder or a glob: .txt, .jsonl, .parquet
+  std::vector<std::string> sources;  ///< files, folders, globs or addresses: .txt, .jsonl (also .gz, .zst), .parquet
+  /// One per source: how much of the rows comes from each. Empty: one source after the other, as if they were one.
+  std::vector<double> weights;
   std::string text_column = "text";  ///< of .jsonl and .parquet
-  /// The first so many documents of the source with text in them are held out: never in a row. With `validation_source`
-  /// they are the first of that source (0: all of it) and nothing is held out here.
+  /// The first so many documents of the source with text in them are held out: never in a row. With
+  /// `validation_sources` they are the first of those (0: all of it) and nothing is held out here.
   int64_t validation_documents = 0;
-  std::string validation_source;
+  std::vector<std::string> validation_sources;
   bool document_separator = false;  ///< the end-of-text id after every document
   int64_t lanes = 16;               ///< streams that are packed side by side
   int64_t seq_len = 2048;           ///< a row has one id more
   int64_t vocab_size = 0;           ///< ids at or above it are an error; 0: not checked
   int64_t epochs = 0;               ///< passes over the source; 0: without end
   uint64_t seed = 0;                ///< used only with `shuffle`
-  bool shuffle = false;             ///< another order of the reading units in every epoch
+  /// Files in another order in every epoch, their units and the documents inside windows of 1,000 as well.
+  bool shuffle = false;
   OnBadData on_bad_data = OnBadData::skip;
   int workers = 1;       ///< threads that read, tokenize and pack
   int64_t prefetch = 4;  ///< rows kept ready per lane; 0: no threads, rows are made when asked for
   int64_t rank = 0;      ///< this loader hands out every world-th row, beginning with row `rank`
   int64_t world = 1;
-  uint64_t max_document_bytes = UINT64_C(256) << 20;  ///< longer ones are bad data
+  std::function<std::string(std::span<const int32_t>)> decode;  ///< of prepared sources: ids to text
+  uint64_t max_document_bytes = UINT64_C(256) << 20;            ///< longer ones are bad data
 };
 
 /// Checks the ranges of all values; throws one usage error naming the first that is out of its range.

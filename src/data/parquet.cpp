@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <exception>
 #include <utility>
 
@@ -28,7 +29,8 @@ constexpr std::string_view magic = "PAR1";
 // Arrow's view of a ByteSource. An Error from below is kept, so that it is not taken for damage in the file.
 class ArrowFile : public arrow::io::RandomAccessFile {
  public:
-  explicit ArrowFile(std::shared_ptr<const ByteSource> source) : source_(std::move(source)) {
+  ArrowFile(std::shared_ptr<const ByteSource> source, std::stop_token stop)
+      : source_(std::move(source)), stop_(std::move(stop)) {
     set_mode(arrow::io::FileMode::READ);
   }
 
@@ -51,7 +53,8 @@ class ArrowFile : public arrow::io::RandomAccessFile {
     const int64_t n = std::max<int64_t>(0, std::min(bytes, size - position));
     try {
       if (n > 0)
-        source_->read_at(static_cast<uint64_t>(position), {static_cast<std::byte*>(out), static_cast<size_t>(n)});
+        source_->read_at(static_cast<uint64_t>(position), {static_cast<std::byte*>(out), static_cast<size_t>(n)},
+                         stop_);
     } catch (const std::exception& error) {
       error_ = std::current_exception();
       return arrow::Status::IOError(error.what());
@@ -84,6 +87,7 @@ class ArrowFile : public arrow::io::RandomAccessFile {
 
  private:
   std::shared_ptr<const ByteSource> source_;
+  std::stop_token stop_;
   int64_t position_ = 0;
   bool closed_ = false;
   std::exception_ptr error_;
@@ -108,10 +112,12 @@ std::string one_line(std::string_view text) {
 
 class RowGroupReader : public UnitReader {
  public:
-  RowGroupReader(std::shared_ptr<const ByteSource> source, std::shared_ptr<parquet::FileMetaData> metadata,
-                 int row_group, int column, int64_t rows, uint64_t max_document_bytes)
-      : name_(source->name()),
-        file_(std::make_shared<ArrowFile>(std::move(source))),
+  RowGroupReader(std::shared_ptr<const ParquetFile> owner, std::shared_ptr<const ByteSource> source,
+                 std::shared_ptr<parquet::FileMetaData> metadata, int row_group, int column, int64_t rows,
+                 uint64_t max_document_bytes, std::stop_token stop)
+      : owner_(std::move(owner)),
+        name_(source->name()),
+        file_(std::make_shared<ArrowFile>(std::move(source), std::move(stop))),
         metadata_(std::move(metadata)),
         row_group_(row_group),
         column_(column),
@@ -200,6 +206,7 @@ class RowGroupReader : public UnitReader {
     max_level_ = reader_->descr()->max_definition_level();
   }
 
+  std::shared_ptr<const ParquetFile> owner_;
   std::string name_;
   std::shared_ptr<ArrowFile> file_;
   std::shared_ptr<parquet::FileMetaData> metadata_;
@@ -223,20 +230,39 @@ class RowGroupReader : public UnitReader {
   std::string problem_;
 };
 
-void check_marks(const ByteSource& source) {
-  std::array<char, 4> head{};
-  std::array<char, 4> tail{};
+// The footer, with as few reads as can be: the file's last bytes hold its length, and mostly all of it.
+std::shared_ptr<parquet::FileMetaData> read_footer(const ByteSource& source, const std::stop_token& stop) {
+  constexpr uint64_t first_read = 64 << 10;
+  constexpr uint64_t most = UINT64_C(1) << 30;
+  constexpr uint64_t tail_bytes = 8;  // length and mark
+  const std::string& name = source.name();
   const uint64_t size = source.size();
-  if (size < 12) throw DamagedFile(fmt::format("{} is not a Parquet file: it has {} bytes", source.name(), size));
-  source.read_at(0, std::as_writable_bytes(std::span(head)));
-  source.read_at(size - 4, std::as_writable_bytes(std::span(tail)));
-  const bool starts = std::string_view(head.data(), 4) == magic;
-  const bool ends = std::string_view(tail.data(), 4) == magic;
-  if (!starts) throw DamagedFile(fmt::format("{} is not a Parquet file: it does not begin with PAR1", source.name()));
-  if (!ends) {
-    throw DamagedFile(
-        fmt::format("{} is not a whole Parquet file: its {} bytes end without a footer", source.name(), size));
+  if (size < 12) throw DamagedFile(fmt::format("{} is not a Parquet file: it has {} bytes", name, size));
+  if (!source.is_remote()) {
+    std::array<char, 4> head{};
+    source.read_at(0, std::as_writable_bytes(std::span(head)), stop);
+    if (std::string_view(head.data(), 4) != magic) {
+      throw DamagedFile(fmt::format("{} is not a Parquet file: it does not begin with PAR1", name));
+    }
   }
+  std::vector<char> tail(std::min(first_read, size));
+  source.read_at(size - tail.size(), std::as_writable_bytes(std::span(tail)), stop);
+  const std::string_view mark(tail.data() + tail.size() - 4, 4);
+  if (mark == "PARE") throw DamagedFile(fmt::format("{} is encrypted", name));
+  if (mark != magic) {
+    throw DamagedFile(fmt::format("{} is not a whole Parquet file: its {} bytes end without a footer", name, size));
+  }
+  uint32_t length = 0;
+  std::memcpy(&length, tail.data() + tail.size() - tail_bytes, sizeof length);
+  if (length > most || length + tail_bytes + 4 > size) {
+    throw DamagedFile(fmt::format("{} has a damaged footer: {} bytes long in a file of {}", name, length, size));
+  }
+  if (length + tail_bytes > tail.size()) {
+    tail.resize(length + tail_bytes);
+    source.read_at(size - tail.size(), std::as_writable_bytes(std::span(tail)), stop);
+  }
+  return parquet::FileMetaData::Make(tail.data() + tail.size() - tail_bytes - length, int64_t{length},
+                                     reader_properties(arrow::default_memory_pool()));
 }
 
 }  // namespace
@@ -246,14 +272,12 @@ struct ParquetFile::Footer {
   int column = -1;
 };
 
-ParquetFile::ParquetFile(std::shared_ptr<const ByteSource> source, const std::string& column)
+ParquetFile::ParquetFile(std::shared_ptr<const ByteSource> source, const std::string& column,
+                         const std::stop_token& stop)
     : source_(std::move(source)), footer_(std::make_unique<Footer>()) {
-  check_marks(*source_);
   const std::string& name = source_->name();
-  const auto file = std::make_shared<ArrowFile>(source_);
   try {
-    footer_->metadata =
-        parquet::ParquetFileReader::Open(file, reader_properties(arrow::default_memory_pool()))->metadata();
+    footer_->metadata = read_footer(*source_, stop);
     const parquet::FileMetaData& metadata = *footer_->metadata;
     const parquet::SchemaDescriptor& schema = *metadata.schema();
     footer_->column = schema.ColumnIndex(column);
@@ -278,7 +302,12 @@ ParquetFile::ParquetFile(std::shared_ptr<const ByteSource> source, const std::st
         throw DamagedFile(fmt::format("{} has a damaged footer: row group {} has {} rows and {} values", name, g,
                                       group->num_rows(), chunk->num_values()));
       }
-      row_groups_.push_back({group->num_rows(), static_cast<uint64_t>(bytes)});
+      int64_t offset = chunk->data_page_offset();
+      if (chunk->has_dictionary_page() && chunk->dictionary_page_offset() > 0) {
+        offset = std::min(offset, chunk->dictionary_page_offset());
+      }
+      row_groups_.push_back(
+          {group->num_rows(), static_cast<uint64_t>(std::max<int64_t>(offset, 0)), static_cast<uint64_t>(bytes)});
       rows += group->num_rows();
     }
     if (rows != metadata.num_rows()) {
@@ -290,16 +319,19 @@ ParquetFile::ParquetFile(std::shared_ptr<const ByteSource> source, const std::st
   } catch (const DamagedFile&) {
     throw;
   } catch (const std::exception& error) {
-    file->rethrow_error();
     throw DamagedFile(fmt::format("{} has a damaged footer: {}", name, one_line(error.what())));
   }
 }
 
 ParquetFile::~ParquetFile() = default;
 
-std::unique_ptr<UnitReader> ParquetFile::read(size_t row_group, uint64_t max_document_bytes) const {
-  return std::make_unique<RowGroupReader>(source_, footer_->metadata, static_cast<int>(row_group), footer_->column,
-                                          row_groups_.at(row_group).rows, max_document_bytes);
+std::unique_ptr<UnitReader> ParquetFile::read(size_t row_group, uint64_t max_document_bytes,
+                                              std::stop_token stop) const {
+  const RowGroup& group = row_groups_.at(row_group);
+  const uint64_t offset = std::min(group.offset, source_->size());
+  return std::make_unique<RowGroupReader>(
+      shared_from_this(), read_ahead(source_, offset, std::min(group.bytes, source_->size() - offset)),
+      footer_->metadata, static_cast<int>(row_group), footer_->column, group.rows, max_document_bytes, std::move(stop));
 }
 
 }  // namespace mythos

@@ -4,6 +4,8 @@
 #include "checkpoint/layout.h"
 #include "checkpoint/store.h"
 #include "config/run_config.h"
+#include "data/tokenizer_source.h"
+#include "storage/storage.h"
 
 #include <unordered_map>
 
@@ -95,20 +97,20 @@ LoadedModel load_model(const fs::path& path, at::Device device, at::ScalarType d
   return loaded;
 }
 
-Tokenizer load_tokenizer_of(const CheckpointMeta& meta, const fs::path& given) {
-  fs::path path = given;
+Tokenizer load_tokenizer_of(const CheckpointMeta& meta, const std::string& given) {
+  std::string path = given;
   if (path.empty()) path = parse_config(meta.config, "the checkpoint's config", "run").tokenizer.path;
   if (path.empty()) throw usage_error("the checkpoint names no tokenizer", "give one with --tokenizer FILE");
   std::error_code ec;
-  if (!fs::exists(path, ec)) {
-    throw usage_error(fmt::format("the tokenizer {} is not there", path.string()),
-                      "give its file with --tokenizer FILE");
+  if (!is_address(path) && !fs::exists(path, ec)) {
+    throw usage_error(fmt::format("the tokenizer {} is not there", path), "give its file with --tokenizer FILE");
   }
-  Tokenizer tokenizer = Tokenizer::load(path);
+  Storage storage;
+  const Tokenizer tokenizer = load_tokenizer(path, storage);
   if (!meta.tokenizer.empty() && tokenizer.fingerprint() != meta.tokenizer) {
     throw usage_error(
-        fmt::format("the tokenizer {} (fingerprint {}) is not the one the checkpoint was trained with ({})",
-                    path.string(), tokenizer.fingerprint(), meta.tokenizer),
+        fmt::format("the tokenizer {} (fingerprint {}) is not the one the checkpoint was trained with ({})", path,
+                    tokenizer.fingerprint(), meta.tokenizer),
         "give the right file with --tokenizer FILE");
   }
   return tokenizer;

@@ -36,6 +36,6 @@ LoadedModel load_model(const std::filesystem::path& path, at::Device device, at:
 
 /// The tokenizer of a checkpoint: `given` if not empty, else the path in its config. Throws usage Error if its
 /// fingerprint is not the checkpoint's.
-Tokenizer load_tokenizer_of(const CheckpointMeta& meta, const std::filesystem::path& given);
+Tokenizer load_tokenizer_of(const CheckpointMeta& meta, const std::string& given);
 
 }  // namespace mythos

@@ -1,6 +1,7 @@
 #include "storage/storage.h"
 
 #include "base/error.h"
+#include "base/file.h"
 #include "storage/local.h"
 
 namespace mythos {
@@ -25,6 +26,15 @@ std::vector<SourceFile> Storage::list(const std::string& source, std::span<const
 }
 
 std::shared_ptr<const ByteSource> Storage::open(const SourceFile& file) { return open_local_file(file); }
+
+std::string Storage::read(const std::string& address, uint64_t max_bytes) {
+  if (is_address(address)) {
+    throw usage_error(fmt::format("{} is not on this machine", address), "give a local file");
+  }
+  return read_file(address, max_bytes);
+}
+
+void Storage::set_patience(double) {}
 
 void Storage::pin(const std::map<std::string, std::string>&) {}
 std::map<std::string, std::string> Storage::commits() const { return {}; }

@@ -29,6 +29,12 @@ class Storage {
   /// Opens a listed file. Throws Error if it cannot be opened or is not the listed one any more.
   std::shared_ptr<const ByteSource> open(const SourceFile& file);
 
+  /// The content of a file by path or address, at most `max_bytes` of it (more is an Error). Files of the hub are kept
+  /// in its cache, so that a second start needs no download.
+  std::string read(const std::string& address, uint64_t max_bytes);
+  /// How long a source that cannot be reached is waited for once reading has begun, in seconds.
+  void set_patience(double seconds);
+
   /// Uses these commits for repositories instead of asking for the newest: what commits() gave in an earlier run.
   void pin(const std::map<std::string, std::string>& commits);
   /// The commits of the repositories used so far: {"hf://datasets/OWNER/NAME@main": "40 hex digits"}.

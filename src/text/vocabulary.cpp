@@ -14,8 +14,6 @@ namespace mythos {
 
 namespace {
 
-constexpr uint64_t max_file_bytes = uint64_t{256} << 20;
-
 class Hasher {
  public:
   Hasher() { XXH3_64bits_reset(&state_); }
@@ -113,8 +111,10 @@ std::string Vocabulary::fingerprint() const {
 }
 
 Vocabulary load_vocabulary(const std::filesystem::path& path) {
-  const std::string text = read_file(path, max_file_bytes);
-  const std::string where = path.string();
+  return parse_vocabulary(read_file(path, max_vocabulary_bytes), path.string());
+}
+
+Vocabulary parse_vocabulary(std::string_view text, std::string_view where) {
   const size_t first = text.find_first_not_of(" \t\r\n");
   if (first == std::string::npos) throw failure(fmt::format("{}: the tokenizer file is empty", where));
   return text.starts_with("mythos-tokenizer ") ? parse_own(text, where)

@@ -13,6 +13,8 @@ namespace mythos {
 
 /// Ids lie below this; more is refused before memory is spent on it.
 constexpr int64_t max_token_ids = int64_t{1} << 22;
+/// A larger tokenizer file is refused.
+constexpr uint64_t max_vocabulary_bytes = uint64_t{256} << 20;
 /// The text that decodes from an end-of-text token we add ourselves.
 constexpr std::string_view end_of_text_name = "<|endoftext|>";
 
@@ -48,6 +50,8 @@ struct Vocabulary {
 /// Reads a vocabulary, by content: lines of "base64 rank" (.tiktoken), a Hugging Face tokenizer.json, or our own form.
 /// Throws Error naming the path and the place where it does not parse; check() is left to the caller.
 Vocabulary load_vocabulary(const std::filesystem::path& path);
+/// The same of a file's content; `where` names it in errors.
+Vocabulary parse_vocabulary(std::string_view text, std::string_view where);
 
 /// Our own form: "mythos-tokenizer 1", one line of JSON, then lines "base64 id" of the ordinary
 /// tokens, lines "id id" of the merges if they are listed, lines "base64 id" of the special tokens.

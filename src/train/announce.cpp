@@ -3,6 +3,7 @@
 #include "base/units.h"
 #include "checkpoint/layout.h"
 #include "plan/machine.h"
+#include "storage/storage.h"
 #include "train/run_parts.h"
 
 #include <fmt/ranges.h>
@@ -36,10 +37,22 @@ void say_what_was_decided(const Run& run, int64_t checkpoint_size, const MemoryP
            c.model.coda_layers, loops_text(run.loops), c.model.n_experts, c.model.n_experts_per_tok));
   line("tokenizer", fmt::format("{}: {} tokens; model vocabulary {}", c.tokenizer.path,
                                 with_commas(run.tokenizer->n_ids()), with_commas(c.model.vocab_size)));
-  line("data", fmt::format("{}: {} documents, {} in {} file{}, {} lanes; {} documents held out", run.data.source,
-                           with_commas(run.corpus->documents()), bytes_text(static_cast<double>(run.corpus->bytes())),
-                           run.corpus->files().size(), run.corpus->files().size() == 1 ? "" : "s", run.data.lanes,
-                           with_commas(static_cast<int64_t>(run.held_out.size()))));
+  size_t files = 0;
+  uint64_t bytes = 0;
+  std::string names;
+  for (const auto& corpus : run.sources.corpora) {
+    files += corpus->files().size();
+    bytes += corpus->bytes();
+    names += (names.empty() ? "" : ", ") + corpus->name();
+  }
+  line("data",
+       fmt::format("{}: {} in {} file{}, {} lanes, {} worker{}; {} documents held out", names,
+                   bytes_text(static_cast<double>(bytes)), with_commas(static_cast<int64_t>(files)),
+                   files == 1 ? "" : "s", run.loader->lanes(), run.data.workers, run.data.workers == 1 ? "" : "s",
+                   run.n_held_out() < 0 ? "all of validation_source's" : with_commas(run.n_held_out())));
+  for (const auto& [repository, commit] : run.data.storage->commits()) {
+    line("revision", fmt::format("{} is {}", repository, commit));
+  }
   line("batch", fmt::format("micro_batch {} x seq_len {} x grad_accum {} = {} tokens a step; {} steps = {} tokens",
                             run.batch.micro_batch, c.train.seq_len, run.batch.grad_accum,
                             with_commas(run.batch.global_batch_tokens), with_commas(run.batch.steps),

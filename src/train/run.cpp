@@ -6,8 +6,10 @@
 #include "base/units.h"
 #include "checkpoint/layout.h"
 #include "data/documents.h"
+#include "data/tokenizer_source.h"
 #include "infer/generate.h"
 #include "plan/machine.h"
+#include "storage/storage.h"
 #include "train/run_parts.h"
 
 #include <algorithm>
@@ -17,10 +19,13 @@ namespace fs = std::filesystem;
 
 Schedule Run::schedule() const { return schedule_of(config.train, batch.steps); }
 
-Encoder Run::encoder() const {
-  const Tokenizer t = *tokenizer;
-  return {[t](std::string_view text, std::vector<int32_t>& out) { t.encode(text, out); }, t.fingerprint(),
-          t.end_of_text(), t.n_ids()};
+const std::vector<std::string>& Run::held_out() {
+  if (!held_out_) held_out_ = validation_documents(sources, data);
+  return *held_out_;
+}
+
+int64_t Run::n_held_out() const {
+  return data.validation_documents == 0 && !data.validation_sources.empty() ? -1 : data.validation_documents;
 }
 
 namespace {
@@ -50,11 +55,8 @@ void find_checkpoint(Run& run, const TrainRequest& request) {
   }
 }
 
-// What would stop the run at its first sample, held-out loss or row is found before it begins.
-void check_inputs(const Run& run) {
-  DataOptions once = run.data;
-  once.prefetch = 0;
-  const RowLoader one_row(run.corpus, once, run.encoder());
+// What would stop the run at its first sample or held-out loss is found before it begins.
+void check_inputs(Run& run) {
   GenerateOptions options;
   options.max_new_tokens = run.config.log.sample_tokens;
   for (const auto& prompt : run.config.log.prompts) {
@@ -65,14 +67,14 @@ void check_inputs(const Run& run) {
                         "change log.prompts or lower log.sample_tokens");
     }
   }
+  // A run that goes on has measured it before.
+  if (run.first_step() > 0 || run.n_held_out() == 0) return;
   std::vector<int32_t> ids;
-  for (const auto& document : run.held_out) {
+  for (const auto& document : run.held_out()) {
     run.tokenizer->encode(document, ids);
     if (ids.size() > 1) return;
   }
-  if (!run.held_out.empty()) {
-    throw usage_error("the held-out text has fewer than two tokens", "hold out more with data.validation_documents");
-  }
+  throw usage_error("the held-out text has fewer than two tokens", "hold out more with data.validation_documents");
 }
 
 void refuse_unless_forced(const Error& error, bool force) {
@@ -96,30 +98,26 @@ void check_machine(const Run& run, const MemoryPlan& memory, int64_t checkpoint_
   }
 }
 
-// Text and tokenizers are read from local files.
-void refuse_addresses(const RunConfig& config) {
-  const auto refuse = [](const char* key, const std::string& value) {
-    if (value.find("://") == std::string::npos) return;
-    throw usage_error(fmt::format("{} is the address {}, and this version reads local files", key, value),
-                      fmt::format("give a local one with --set {}=PATH", key));
-  };
-  refuse("tokenizer.path", config.tokenizer.path);
-  for (const auto& source : config.data.source) refuse("data.source", source);
-  for (const auto& source : config.data.validation_source) refuse("data.validation_source", source);
-}
-
-// Whether the data is still what the checkpoint's position is of.
-void check_position(Run& run, bool force) {
-  if (!run.checkpoint || run.weights_only || run.data_from_start) return;
-  DataOptions once = run.data;
-  once.prefetch = 0;
-  try {
-    const RowLoader there(run.corpus, once, run.encoder(), &run.checkpoint->meta.data);
-  } catch (const Error& e) {
-    if (!force) throw refusal(e.what(), "bring the data back, or begin at its start with --force");
-    log::warn("{}; the data begins at its start again", e.what());
-    run.data_from_start = true;
+// The loader at the row where the run goes on; where the data is not what the checkpoint's position is of, a refusal or
+// with `force` the data's begin.
+void open_loader(Run& run, bool force) {
+  run.data.storage->pin(run.checkpoint && !run.weights_only ? commits_of(run.checkpoint->meta.data)
+                                                            : std::map<std::string, std::string>());
+  run.sources = open_sources(run.data);
+  const Encoder encoder = encoder_of(*run.tokenizer);
+  if (run.checkpoint && !run.weights_only && !run.data_from_start) {
+    try {
+      run.loader = std::make_unique<RowLoader>(run.sources, run.data, encoder, &run.checkpoint->meta.data);
+      return;
+    } catch (const Stopped&) {
+      throw;
+    } catch (const Error& e) {
+      if (!force) throw refusal(e.what(), "bring the data back, or begin at its start with --force");
+      log::warn("{}; the data begins at its start again", e.what());
+      run.data_from_start = true;
+    }
   }
+  run.loader = std::make_unique<RowLoader>(run.sources, run.data, encoder);
 }
 
 }  // namespace
@@ -142,18 +140,16 @@ Run prepare_run(const TrainRequest& request) {
   run.compute = choose_dtype(run.config.train.dtype, run.device);
   run.loops = run.config.train.loops;
 
-  refuse_addresses(run.config);
-  run.tokenizer = Tokenizer::load(run.config.tokenizer.path);
-  run.config.resolve_vocab(run.tokenizer->n_ordinary());
-  run.data = data_options(run.config);
-  run.corpus = std::make_shared<const Corpus>(run.data);
-  run.held_out = validation_documents(*run.corpus, run.data);
-  check_inputs(run);
-
   if (!request.fresh) lock_folders(run);
   find_checkpoint(run, request);
+  run.data = data_options(run.config);
+  run.tokenizer = load_tokenizer(run.config.tokenizer.path, *run.data.storage);
+  run.config.resolve_vocab(run.tokenizer->n_ordinary());
+  run.data.vocab_size = run.config.model.vocab_size;
+  run.data.decode = [t = *run.tokenizer](std::span<const int32_t> ids) { return t.decode(ids); };
   if (run.checkpoint) compare_with_checkpoint(run, request.force);
-  check_position(run, request.force);
+  open_loader(run, request.force);
+  check_inputs(run);
   const int64_t available = available_memory();
   const BatchChoice choice = choose_batch(run, available);
   run.recompute = choice.recompute;

@@ -36,9 +36,9 @@ struct Run {
   std::filesystem::path dir;
   std::unique_ptr<FolderLock> lock, checkpoint_lock;  ///< the second where checkpoints lie outside `dir`
   std::optional<Tokenizer> tokenizer;
-  std::shared_ptr<const Corpus> corpus;
   DataOptions data;
-  std::vector<std::string> held_out;
+  Sources sources;
+  std::unique_ptr<RowLoader> loader;  ///< at the row where the run begins or goes on
   std::optional<CheckpointStore> store;
   at::Device device = at::kCPU;
   at::ScalarType compute = at::kFloat;
@@ -55,8 +55,14 @@ struct Run {
   bool finished = false;         ///< nothing is left to do
 
   [[nodiscard]] int64_t first_step() const { return checkpoint && !weights_only ? checkpoint->meta.step : 0; }
-  [[nodiscard]] Encoder encoder() const;
   [[nodiscard]] Schedule schedule() const;
+  /// The held-out documents, read when they are first needed: a run that goes on reads nothing before its place.
+  [[nodiscard]] const std::vector<std::string>& held_out();
+  /// How many there are, without reading them; -1: all of a source of their own.
+  [[nodiscard]] int64_t n_held_out() const;
+
+ private:
+  std::optional<std::vector<std::string>> held_out_;
 };
 
 /// Reads the configuration, the tokenizer and the data's index, decides device, batch and memory, finds what to go on

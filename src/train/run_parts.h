@@ -8,7 +8,7 @@ namespace mythos {
 /// train.device and train.dtype as they are here; usage Error for what is not there.
 at::Device choose_device(const std::string& name);
 at::ScalarType choose_dtype(const std::string& name, at::Device device);
-/// [data] for the loader; usage Error for several sources.
+/// [data] for the loader, with a door to its sources.
 DataOptions data_options(const RunConfig& config);
 Schedule schedule_of(const TrainSection& train, int64_t steps);
 

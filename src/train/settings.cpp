@@ -1,6 +1,7 @@
 // How a run's settings are resolved, and how they compare with those it began with.
 #include "base/error.h"
 #include "base/log.h"
+#include "storage/storage.h"
 #include "train/run_parts.h"
 
 #include <fmt/ranges.h>
@@ -42,19 +43,14 @@ at::ScalarType choose_dtype(const std::string& name, at::Device device) {
 }
 
 DataOptions data_options(const RunConfig& c) {
-  if (c.data.source.size() != 1) {
-    throw usage_error(
-        fmt::format("data.source names {} sources, one file, folder or glob is supported", c.data.source.size()),
-        "put the files into one folder");
-  }
-  if (c.data.validation_source.size() > 1) {
-    throw usage_error("data.validation_source names several sources, one file, folder or glob is supported");
-  }
   DataOptions o;
-  o.source = c.data.source.front();
+  o.storage = std::make_shared<Storage>();
+  o.storage->set_patience(c.data.retry_minutes * 60);
+  o.sources = c.data.source;
+  o.weights = c.data.weights;
   o.text_column = c.data.text_column;
   o.validation_documents = c.data.validation_documents;
-  o.validation_source = c.data.validation_source.empty() ? "" : c.data.validation_source.front();
+  o.validation_sources = c.data.validation_source;
   o.document_separator = c.data.document_separator;
   o.lanes = c.data.lanes;
   o.seq_len = c.train.seq_len;

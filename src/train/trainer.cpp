@@ -36,6 +36,7 @@ class Trainer {
                                          config_.train.weight_decay, config_.train.decay_norms}),
         step_(model_, optimizer_),
         schedule_(run.schedule()),
+        loader_(run.loader.get()),
         done_(run.first_step()) {
     restore();
     metrics_ = std::make_unique<MetricsFile>(run_.dir / "metrics.jsonl", done_);
@@ -81,7 +82,6 @@ class Trainer {
 
   // Fresh weights, or those of the checkpoint with everything that belongs to them.
   void restore() {
-    const Json* position = nullptr;
     if (run_.checkpoint) {
       const Checkpoint& c = *run_.checkpoint;
       load_weights(c, model_);
@@ -91,7 +91,6 @@ class Trainer {
         tokens_ = c.meta.tokens;
         seconds_before_ = c.meta.state.value("seconds", 0.0);
         saved_ = c.meta.step;
-        if (!run_.data_from_start) position = &c.meta.data;
         const int64_t threads = c.meta.state.value("threads", run_.threads);
         if (threads != run_.threads) {
           log::warn(
@@ -107,7 +106,6 @@ class Trainer {
       initialize(model_.parameters(), config_.model, static_cast<uint64_t>(config_.train.seed));
     }
     first_ = done_;
-    loader_ = std::make_unique<RowLoader>(run_.corpus, run_.data, run_.encoder(), position);
     position_ = loader_->position();
     run_.checkpoint.reset();  // lets go of the mapped file
   }
@@ -129,7 +127,14 @@ class Trainer {
     for (int64_t micro = 0; micro < run_.batch.grad_accum; ++micro) {
       at::Tensor ids = at::empty({rows, seq_len + 1}, at::kLong);
       for (int64_t r = 0; r < rows; ++r) {
-        if (!next_row(row)) {
+        bool there = false;
+        try {
+          there = next_row(row);
+        } catch (const Stopped&) {
+          if (stop_requested()) return false;
+          throw;
+        }
+        if (!there) {
           throw failure(fmt::format("the data ended after {} of {} steps: {} tokens were there", with_commas(done_),
                                     with_commas(run_.batch.steps), with_commas(tokens_)),
                         "set data.epochs = 0 to go round it, or give the run fewer steps");
@@ -180,6 +185,8 @@ class Trainer {
   bool next_row(std::span<int32_t> row) {
     try {
       if (loader_->next(row)) return true;
+    } catch (const Stopped&) {
+      throw;
     } catch (const Error&) {
       save(false);
       throw;
@@ -289,14 +296,14 @@ class Trainer {
   }
 
   void evaluate_now() {
-    if (run_.held_out.empty() || stop_requested()) return;
+    if (run_.n_held_out() == 0 || stop_requested()) return;
     try {
       const EvaluationOptions options{.seq_len = config_.train.seq_len,
                                       .batch = run_.batch.micro_batch,
                                       .document_separator = config_.data.document_separator,
                                       .n_loops = run_.loops.back(),
                                       .max_tokens = 0};
-      const Evaluation e = evaluate(model_, *run_.tokenizer, run_.held_out, options, [](double share) {
+      const Evaluation e = evaluate(model_, *run_.tokenizer, run_.held_out(), options, [](double share) {
         log::live_line(fmt::format("held-out loss: {:.0f}% done", 100 * share));
         if (stop_requested()) throw StopAsked{};
       });
@@ -344,7 +351,7 @@ class Trainer {
   AdamW optimizer_;
   TrainStep step_;
   Schedule schedule_;
-  std::unique_ptr<RowLoader> loader_;
+  RowLoader* loader_;
   std::unique_ptr<MetricsFile> metrics_;
   Json position_;
   int64_t done_ = 0, first_ = 0, saved_ = -1, tokens_ = 0, loops_ = 0;

@@ -83,13 +83,22 @@ inline std::string jsonl(const std::vector<std::string>& documents) {
 
 inline DataOptions options_for(const std::string& source, int64_t seq_len, int64_t lanes = 1, int64_t epochs = 1) {
   DataOptions options;
-  options.source = source;
+  options.sources = {source};
   options.seq_len = seq_len;
   options.lanes = lanes;
   options.epochs = epochs;
   options.prefetch = 0;
   options.on_bad_data = OnBadData::stop;
   return options;
+}
+
+/// File and number of every unit.
+inline std::vector<std::pair<size_t, int64_t>> units_of(const Corpus& corpus) {
+  std::vector<std::pair<size_t, int64_t>> units;
+  for (size_t file = 0; file < corpus.files().size(); ++file) {
+    for (int64_t part = 0; part < corpus.count(file); ++part) units.emplace_back(file, part);
+  }
+  return units;
 }
 
 using Row = std::vector<int32_t>;

@@ -76,24 +76,38 @@ TEST(Packing, every_unit_is_read_equally_often_over_the_epochs) {
 }
 
 TEST(Packing, an_epoch_has_every_unit_once_and_lanes_see_all_of_them) {
-  for (const int64_t units : {1, 2, 3, 5, 16, 17, 48}) {
+  for (const std::vector<int>& files : {std::vector{1}, {2}, {1, 0, 2}, {5}, {7, 9}, {16, 1}, {20, 20, 8}}) {
+    const TempFolder folder;
+    int64_t units = 0;
+    for (size_t f = 0; f < files.size(); ++f) {
+      write_parquet(folder / ("f" + std::to_string(f) + ".parquet"),
+                    std::vector<Texts>(static_cast<size_t>(files[f]), Texts{"1 2"}));
+      units += files[f];
+    }
+    const Corpus corpus(options_for(folder.string(), 1));
+    const auto all = units_of(corpus);
+    ASSERT_EQ(std::ssize(all), units);
     for (const int64_t lanes : {1, 2, 3, 6, 16}) {
       for (const bool shuffle : {false, true}) {
-        const UnitOrder order(units, lanes, shuffle, 7);
-        EXPECT_LE(order.lanes(), units);
-        std::set<int64_t> seen;
-        std::vector<std::set<int64_t>> by_lane(static_cast<size_t>(order.lanes()));
-        for (int64_t slot = 0; slot < order.stride() * order.lanes(); ++slot) {
-          const int64_t unit = order.unit_at(slot);
-          if (unit < 0) continue;
-          if (!shuffle && slot < order.stride()) {
-            EXPECT_EQ(unit, slot);
+        const UnitSequence sequence(corpus, lanes, shuffle, 7);
+        EXPECT_EQ(sequence.lanes(), std::min(lanes, units));
+        std::set<std::pair<size_t, int64_t>> seen;
+        std::vector<std::set<std::pair<size_t, int64_t>>> by_lane(static_cast<size_t>(sequence.lanes()));
+        // As many epochs as there are lanes.
+        for (int64_t slot = 0; sequence.at(slot).epoch < sequence.lanes(); ++slot) {
+          const auto unit = sequence.at(slot);
+          EXPECT_EQ(sequence.epoch_of(slot), unit.epoch);
+          if (unit.empty) continue;
+          const std::pair<size_t, int64_t> place(unit.file, unit.part);
+          if (unit.epoch == 0) {
+            EXPECT_TRUE(seen.insert(place).second);
+            if (!shuffle) {
+              EXPECT_EQ(place, all[static_cast<size_t>(slot)]);
+            }
           }
-          if (slot < order.stride()) {
-            EXPECT_TRUE(seen.insert(unit).second);
-          }
-          by_lane[static_cast<size_t>(slot % order.lanes())].insert(unit);
+          by_lane[static_cast<size_t>(slot % sequence.lanes())].insert(place);
         }
+        EXPECT_EQ(sequence.units(), units);
         EXPECT_EQ(std::ssize(seen), units);
         for (const auto& lane : by_lane) {
           if (!shuffle) {
@@ -156,15 +170,15 @@ TEST(Packing, held_out_documents_are_never_in_a_row) {
   std::vector<Row> rows = all_rows(options);
   std::ranges::sort(rows);
   EXPECT_EQ(rows, (std::vector<Row>{{4, 4}, {4, 4}, {5, 5}, {5, 5}, {6, 6}, {6, 6}}));
-  const Corpus corpus(options);
-  EXPECT_EQ(validation_documents(corpus, options), (std::vector<std::string>{"1 1", "2 2", "3 3"}));
+  const Sources sources = open_sources(options);
+  EXPECT_EQ(validation_documents(sources, options), (std::vector<std::string>{"1 1", "2 2", "3 3"}));
   EXPECT_EQ(all_documents(options, false), (std::vector<std::string>{"4 4", "5 5", "6 6"}));
   EXPECT_EQ(std::ssize(all_documents(options, true)), 6);
 
   for (int64_t n = 0; n <= 5; ++n) {
     options.validation_documents = n;
     EXPECT_EQ(std::ssize(all_rows(options)), 2 * (6 - n));
-    EXPECT_EQ(std::ssize(validation_documents(Corpus(options), options)), n);
+    EXPECT_EQ(std::ssize(validation_documents(open_sources(options), options)), n);
   }
   options.validation_documents = 6;
   EXPECT_CONTAINS(error_of([&] { all_rows(options); }), "less than one row");
@@ -175,19 +189,19 @@ TEST(Packing, held_out_documents_are_never_in_a_row) {
 TEST(Packing, a_separate_validation_source_holds_nothing_out) {
   const TempFolder folder;
   auto options = options_for(folder.write("a.jsonl", jsonl({"1 2", "3 4"})), 1);
-  options.validation_source = folder.write("v.txt", "7 8 9\n\n10\n\n11");
+  options.validation_sources = {folder.write("v.txt", "7 8 9\n\n10\n\n11")};
   EXPECT_EQ(std::ssize(all_rows(options)), 2);
-  const Corpus corpus(options);
-  EXPECT_EQ(validation_documents(corpus, options), (std::vector<std::string>{"7 8 9", "10", "11"}));
+  const Sources sources = open_sources(options);
+  EXPECT_EQ(validation_documents(sources, options), (std::vector<std::string>{"7 8 9", "10", "11"}));
   options.validation_documents = 2;
-  const auto documents = validation_documents(corpus, options);
+  const auto documents = validation_documents(sources, options);
   EXPECT_EQ(documents, (std::vector<std::string>{"7 8 9", "10"}));
   EXPECT_EQ(std::ssize(all_rows(options)), 2);
   EXPECT_EQ(pack(documents, number_encoder(), 2, false), (std::vector<Row>{{7, 8, 9}}));
   EXPECT_EQ(pack(documents, number_encoder(), 2, true), (std::vector<Row>{{7, 8, 9}, {0, 10, 0}}));
   EXPECT_EQ(pack(documents, number_encoder(), 3, true), (std::vector<Row>{{7, 8, 9, 0}, {10, 0}}));
   options.validation_documents = 4;
-  EXPECT_CONTAINS(error_of([&] { validation_documents(corpus, options); }), "fewer than the 4");
+  EXPECT_CONTAINS(error_of([&] { validation_documents(sources, options); }), "fewer than the 4");
 }
 
 TEST(Packing, too_little_text_is_refused_with_its_size) {

@@ -130,7 +130,9 @@ TEST(Parquet, D13_truncated_files_say_so) {
   auto options = options_for(folder.string(), 1);
   options.on_bad_data = OnBadData::skip;
   EXPECT_EQ(all_documents(options), (std::vector<std::string>{"a", "b"}));
-  EXPECT_EQ(Corpus(options).files_skipped(), 1);
+  const Corpus corpus(options);
+  EXPECT_EQ(corpus.totals().documents, 2);
+  EXPECT_EQ(corpus.files_skipped(), 1);
 }
 
 // Three row groups of readable documents, about 50 kB.

@@ -55,19 +55,20 @@ TEST(Text, a_unit_is_a_thousand_documents) {
     for (const auto& source : {folder.write("a.txt", text), folder.write("a.jsonl", lines)}) {
       const auto options = options_for(source, 1);
       const Corpus corpus(options);
-      ASSERT_EQ(std::ssize(corpus.units()), (n + 999) / 1000);
-      EXPECT_EQ(corpus.documents(), n);
+      const auto units = units_of(corpus);
+      ASSERT_EQ(std::ssize(units), (n + 999) / 1000);
+      EXPECT_EQ(corpus.totals().documents, n);
       EXPECT_EQ(all_documents(options), expected);
       // Every unit by itself.
-      for (int64_t g = 0; g < std::ssize(corpus.units()); ++g) {
-        const auto reader = corpus.read(g);
+      for (int64_t g = 0; g < std::ssize(units); ++g) {
+        const auto reader = corpus.read(0, g);
         Entry entry;
         for (int64_t d = 1000 * g; d < std::min(n, 1000 * (g + 1)); ++d) {
           ASSERT_TRUE(reader->next(entry));
           ASSERT_EQ(entry.text, expected[static_cast<size_t>(d)]);
         }
         EXPECT_FALSE(reader->next(entry));
-        const auto skipping = corpus.read(g);
+        const auto skipping = corpus.read(0, g);
         skipping->skip(std::min(n, 1000 * (g + 1)) - 1000 * g - 1);
         ASSERT_TRUE(skipping->next(entry));
         EXPECT_EQ(entry.text, expected[static_cast<size_t>(std::min(n, 1000 * (g + 1)) - 1)]);
@@ -156,8 +157,8 @@ TEST(Lines, parts_of_a_file_and_lines_across_buffers) {
   }
   const auto path = folder.write("a.txt", text);
   const auto source = Storage().open({path, "a.txt", text.size(), ""});
-  LineReader reader(source, 0, text.size(), 1 << 30);
-  LineReader::Line line;
+  LineReader reader(stream_of(source, 0, text.size()), 0, 1 << 30);
+  Line line;
   uint64_t offset = 0;
   for (const std::string& want : expected) {
     ASSERT_TRUE(reader.next(line));
@@ -167,11 +168,11 @@ TEST(Lines, parts_of_a_file_and_lines_across_buffers) {
     offset += want.size() + 1;
   }
   EXPECT_FALSE(reader.next(line));
-  LineReader part(source, 3, 10, 1 << 30);
+  LineReader part(stream_of(source, 3, 10), 3, 1 << 30);
   ASSERT_TRUE(part.next(line));
   EXPECT_EQ(line.text, "ccccccc");
   EXPECT_FALSE(part.next(line));
-  LineReader none(source, 5, 5, 10);
+  LineReader none(stream_of(source, 5, 5), 5, 10);
   EXPECT_FALSE(none.next(line));
 }
 
@@ -269,22 +270,23 @@ TEST(Inspect, counts_samples_and_estimates) {
   const auto options = options_for(folder.write("a.jsonl", text), 1);
   const Corpus corpus(options);
   const auto encoder = number_encoder();
-  const auto report = inspect(corpus, options, &encoder);
+  const auto report = inspect(corpus, &encoder);
   EXPECT_EQ(report.files, 1);
-  EXPECT_EQ(report.units, 3);
-  EXPECT_EQ(report.documents, 2500);
-  EXPECT_EQ(report.sampled, 300);
-  EXPECT_DOUBLE_EQ(report.tokens.value(), 10'000);
-  EXPECT_DOUBLE_EQ(report.text_bytes, 17'500);
+  EXPECT_EQ(report.units.value, 3);
+  EXPECT_EQ(report.documents.value, 2500);
+  EXPECT_EQ(report.sampled, 2500);
+  EXPECT_DOUBLE_EQ(report.tokens->value, 10'000);
+  EXPECT_DOUBLE_EQ(report.tokens->error, 0);
+  EXPECT_DOUBLE_EQ(report.text_bytes.value, 17'500);
   EXPECT_EQ(report.samples, (Texts{"1 2 3 4", "1 2 3 4", "1 2 3 4"}));
   const Json json = to_json(report);
   EXPECT_EQ(json["estimated_tokens"], 10'000);
-  EXPECT_FALSE(to_json(inspect(corpus, options, nullptr)).contains("estimated_tokens"));
+  EXPECT_FALSE(to_json(inspect(corpus, nullptr)).contains("estimated_tokens"));
   // Samples that are not UTF-8, and one cut in the middle of a character.
   std::string cut;
   for (int i = 0; i < 300; ++i) cut += "\xE4\xB8\xAD";
   const auto odd = options_for(folder.write("b.txt", "\xFF\xFE\n\n" + cut), 1);
-  const auto samples = inspect(Corpus(odd), odd, nullptr);
+  const auto samples = inspect(Corpus(odd), nullptr);
   EXPECT_NO_THROW(static_cast<void>(to_json(samples).dump()));
   EXPECT_EQ(samples.samples.at(1), cut.substr(0, 399) + "...");
 }

@@ -1,6 +1,6 @@
+#include "data/line_documents.h"
+
 #include "data/json_line.h"
-#include "data/line_reader.h"
-#include "data/unit_reader.h"
 
 #include <fmt/format.h>
 
@@ -13,20 +13,41 @@ std::string too_long(uint64_t bytes, uint64_t limit) {
   return fmt::format("a document of {} bytes, more than the {} that one may have", bytes, limit);
 }
 
-class TextUnit : public UnitReader {
+// What both forms share: where we are, and what ends a file that breaks.
+class LineUnit : public UnitReader {
+ protected:
+  LineUnit(std::unique_ptr<Lines> lines, const std::string& name, int64_t first_line, uint64_t limit,
+           const std::string& problem)
+      : name_(name), lines_(std::move(lines)), line_(first_line), limit_(limit), problem_(problem) {}
+
+  // Behind the last document.
+  bool end(Entry& entry) {
+    if (problem_.empty()) return false;
+    entry.kind = Entry::Kind::damaged;
+    entry.count = 1;
+    entry.problem = std::exchange(problem_, "");
+    return true;
+  }
+
+  std::string name_;
+  std::unique_ptr<Lines> lines_;
+  int64_t line_;
+  uint64_t limit_;
+  std::string problem_;
+};
+
+class TextUnit : public LineUnit {
  public:
-  TextUnit(std::shared_ptr<const ByteSource> source, ByteRange range, int64_t first_line, uint64_t limit)
-      : name_(source->name()),
-        lines_(std::move(source), range.begin, range.end, limit),
-        line_(first_line),
-        limit_(limit) {}
+  TextUnit(std::unique_ptr<Lines> lines, const std::string& name, int64_t first_line, const LineFormat& format,
+           const std::string& problem)
+      : LineUnit(std::move(lines), name, first_line, format.max_document_bytes, problem) {}
 
   bool next(Entry& entry) override {
     document_.clear();
     uint64_t bytes = 0;
     int64_t first_line = 0;
-    LineReader::Line line;
-    while (lines_.next(line)) {
+    Line line;
+    while (lines_->next(line)) {
       const int64_t number = line_++;
       if (!line.too_long && is_blank(line.text)) {
         if (first_line != 0) break;
@@ -44,7 +65,7 @@ class TextUnit : public UnitReader {
         document_ = std::string();
       }
     }
-    if (first_line == 0) return false;
+    if (first_line == 0) return end(entry);
     entry.count = 1;
     if (bytes > limit_ + 1) {
       entry.kind = Entry::Kind::damaged;
@@ -57,26 +78,18 @@ class TextUnit : public UnitReader {
   }
 
  private:
-  std::string name_;
-  LineReader lines_;
-  int64_t line_;
-  uint64_t limit_;
   std::string document_;
 };
 
-class JsonlUnit : public UnitReader {
+class JsonlUnit : public LineUnit {
  public:
-  JsonlUnit(std::shared_ptr<const ByteSource> source, ByteRange range, int64_t first_line, std::string column,
-            uint64_t limit)
-      : name_(source->name()),
-        lines_(std::move(source), range.begin, range.end, limit),
-        line_(first_line),
-        column_(std::move(column)),
-        limit_(limit) {}
+  JsonlUnit(std::unique_ptr<Lines> lines, const std::string& name, int64_t first_line, const LineFormat& format,
+            const std::string& problem)
+      : LineUnit(std::move(lines), name, first_line, format.max_document_bytes, problem), column_(format.column) {}
 
   bool next(Entry& entry) override {
-    LineReader::Line line;
-    if (!next_line(line)) return false;
+    Line line;
+    if (!next_line(line)) return end(entry);
     entry.count = 1;
     entry.kind = Entry::Kind::damaged;
     if (line.too_long) {
@@ -102,13 +115,15 @@ class JsonlUnit : public UnitReader {
   }
 
   void skip(int64_t count) override {
-    LineReader::Line line;
+    Line line;
     while (count > 0 && next_line(line)) --count;
+    Entry entry;
+    if (count > 0) end(entry);
   }
 
  private:
-  bool next_line(LineReader::Line& line) {
-    while (lines_.next(line)) {
+  bool next_line(Line& line) {
+    while (lines_->next(line)) {
       ++line_;
       if (line.too_long || !is_blank(line.text)) return true;
     }
@@ -116,11 +131,7 @@ class JsonlUnit : public UnitReader {
   }
   [[nodiscard]] std::string place() const { return fmt::format("{}, line {}: ", name_, line_ - 1); }
 
-  std::string name_;
-  LineReader lines_;
-  int64_t line_;
   std::string column_;
-  uint64_t limit_;
   JsonLine json_;
 };
 
@@ -131,14 +142,10 @@ void UnitReader::skip(int64_t count) {
   while (count > 0 && next(entry)) count -= entry.count;
 }
 
-std::unique_ptr<UnitReader> read_text(std::shared_ptr<const ByteSource> source, ByteRange range, int64_t first_line,
-                                      uint64_t max_document_bytes) {
-  return std::make_unique<TextUnit>(std::move(source), range, first_line, max_document_bytes);
-}
-
-std::unique_ptr<UnitReader> read_jsonl(std::shared_ptr<const ByteSource> source, ByteRange range, int64_t first_line,
-                                       std::string column, uint64_t max_document_bytes) {
-  return std::make_unique<JsonlUnit>(std::move(source), range, first_line, std::move(column), max_document_bytes);
+std::unique_ptr<UnitReader> read_documents(std::unique_ptr<Lines> lines, const std::string& name, int64_t first_line,
+                                           const LineFormat& format, const std::string& problem) {
+  if (format.jsonl) return std::make_unique<JsonlUnit>(std::move(lines), name, first_line, format, problem);
+  return std::make_unique<TextUnit>(std::move(lines), name, first_line, format, problem);
 }
 
 }  // namespace mythos
