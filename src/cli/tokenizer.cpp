@@ -156,14 +156,42 @@ void add_decode_command(CLI::App& parent) {
   });
 }
 
+void add_fetch_command(CLI::App& parent) {
+  struct Options {
+    std::string address;
+    std::filesystem::path out;
+    bool json = false;
+  };
+  auto o = std::make_shared<Options>();
+  auto* command = parent.add_subcommand("fetch", "Get a tokenizer from the Hugging Face hub or another address");
+  command->add_option("ADDRESS", o->address, "hf://OWNER/NAME, or the address of a tokenizer file")->required();
+  command->add_option("--out", o->out, "also write it as one file (our own format), for machines without a network");
+  command->add_flag("--json", o->json, "one JSON document on standard output");
+  command->footer("Example:\n  mythos tokenizer fetch hf://openai/gpt-oss-20b --out gpt-oss.tokenizer");
+  command->callback([o] {
+    const Tokenizer tokenizer = tokenizer_at(o->address);
+    if (!o->out.empty()) tokenizer.save(o->out);
+    log::info("{}: {} ordinary tokens, {} ids, fingerprint {}{}", o->address, with_commas(tokenizer.n_ordinary()),
+              with_commas(tokenizer.n_ids()), tokenizer.fingerprint(),
+              o->out.empty() ? "" : fmt::format("; written to {}", o->out.string()));
+    if (!o->json) return;
+    print_json({{"address", o->address},
+                {"path", o->out.empty() ? Json(nullptr) : Json(o->out.string())},
+                {"ordinary_tokens", tokenizer.n_ordinary()},
+                {"ids", tokenizer.n_ids()},
+                {"fingerprint", tokenizer.fingerprint()}});
+  });
+}
+
 }  // namespace
 
 void add_tokenizer(CLI::App& app, Result&) {
-  auto* command = app.add_subcommand("tokenizer", "Train a tokenizer; encode and decode text");
+  auto* command = app.add_subcommand("tokenizer", "Train or fetch a tokenizer; encode and decode text");
   command->require_subcommand(1);
   add_train_command(*command);
   add_encode_command(*command);
   add_decode_command(*command);
+  add_fetch_command(*command);
 }
 
 }  // namespace mythos::cli

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/units.h"
+#include "data/prepared.h"
 #include "storage/storage.h"
 
 #define XXH_INLINE_ALL
@@ -71,6 +72,10 @@ Corpus::~Corpus() = default;
 void Corpus::open_files(const DataOptions& options) {
   std::set<std::string> names;
   for (const std::string& source : options.sources) {
+    if (is_prepared(source)) {
+      open_prepared(source);
+      continue;
+    }
     for (SourceFile& file : storage_->list(source, extensions)) {
       if (!names.insert(file.location).second) {
         throw usage_error(fmt::format("{} is named twice in data.source", file.location),
@@ -85,7 +90,23 @@ void Corpus::open_files(const DataOptions& options) {
                                         {extension.starts_with(".jsonl"), column_, options.max_document_bytes}));
       }
       files_.push_back(std::move(file));
+      prepared_.push_back(false);
     }
+  }
+}
+
+// Files with the names and sizes of the originals, so that a run can change from one to the other.
+void Corpus::open_prepared(const std::string& folder) {
+  const PreparedInfo info = read_prepared_info(folder);
+  if (!tokenizer_.empty() && tokenizer_ != info.tokenizer) {
+    throw usage_error(fmt::format("{} was prepared with another tokenizer than the other sources", folder),
+                      "prepare them with the same one");
+  }
+  tokenizer_ = info.tokenizer;
+  for (size_t f = 0; f < info.files.size(); ++f) {
+    files_.push_back({tokens_path(folder, f, 0).string(), info.files[f].name, info.files[f].size, ""});
+    open_.push_back(open_prepared_units(folder, info, f));
+    prepared_.push_back(true);
   }
 }
 
@@ -105,9 +126,10 @@ void Corpus::make_manifest() {
   constexpr uint64_t looked_at = 4096;
   std::string text;
   std::string ends;
-  for (const SourceFile& file : files_) {
+  for (size_t f = 0; f < files_.size(); ++f) {
+    const SourceFile& file = files_[f];
     text += fmt::format("{}\n{}\n", file.name, file.size);
-    if (is_address(file.location)) continue;
+    if (is_address(file.location) || prepared_[f]) continue;
     const auto source = storage_->open(file);
     std::vector<std::byte> bytes(std::min(file.size, looked_at));
     for (const uint64_t offset : {uint64_t{0}, file.size - bytes.size()}) {

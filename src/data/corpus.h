@@ -66,6 +66,8 @@ class Corpus {
   [[nodiscard]] UnitInfo info(size_t file, int64_t part, const std::stop_token& stop = {}) const;
   /// Opens a unit at its first document.
   [[nodiscard]] std::unique_ptr<UnitReader> read(size_t file, int64_t part, const std::stop_token& stop = {}) const;
+  /// The fingerprint of the tokenizer that prepared sources were made with; empty if there are none.
+  [[nodiscard]] const std::string& tokenizer() const { return tokenizer_; }
   /// Of a file (see DataFile).
   [[nodiscard]] DataFile& file(size_t file) const { return *open_[file]; }
 
@@ -88,6 +90,7 @@ class Corpus {
 
  private:
   void open_files(const DataOptions& options);
+  void open_prepared(const std::string& folder);
   void look_for_documents() const;
   void make_manifest();
   template <class Call>
@@ -100,6 +103,8 @@ class Corpus {
   std::function<std::string(std::span<const int32_t>)> decode_;
   std::vector<SourceFile> files_;
   std::vector<std::unique_ptr<DataFile>> open_;
+  std::vector<bool> prepared_;  // of each file
+  std::string tokenizer_;
   uint64_t bytes_ = 0;
   Json manifest_;
 

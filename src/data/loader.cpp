@@ -49,6 +49,13 @@ void check_ranks(const DataOptions& options, const UnitSequence& sequence, const
                     fmt::format("use at most {} rank{}, or data with more row groups", units, units == 1 ? "" : "s"));
 }
 
+void check_tokenizer(const Corpus& corpus, const Encoder& encoder) {
+  if (corpus.tokenizer().empty() || corpus.tokenizer() == encoder.fingerprint) return;
+  throw usage_error(fmt::format("{} was prepared with another tokenizer (fingerprint {}, not {})", corpus.name(),
+                                corpus.tokenizer(), encoder.fingerprint),
+                    "name that tokenizer, or prepare the source with this one");
+}
+
 // What a saved position must agree with.
 Json identity_of(const Sources& sources, const DataOptions& options, const Encoder& encoder) {
   Json manifests = Json::array();
@@ -111,6 +118,7 @@ struct RowLoader::Impl {
     for (size_t s = 0; s < given.corpora.size(); ++s) {
       Source& source = sources.emplace_back();
       source.corpus = given.corpora[s];
+      check_tokenizer(*source.corpus, encoder);
       if (saved != nullptr) {
         const Json& end = start.held_out_ends[s];
         source.corpus->set_training_begin({end[0].get<size_t>(), end[1].get<int64_t>(), end[2].get<int64_t>()});

@@ -31,11 +31,17 @@ bool checkpoints_outside(const Run& run) {
 
 }  // namespace
 
+namespace {
+std::unique_ptr<FolderLock> lock(const fs::path& folder) {
+  return std::make_unique<FolderLock>(folder, "training in", "choose another folder with --set run.dir=DIR");
+}
+}  // namespace
+
 void lock_folders(Run& run) {
   std::error_code ec;
-  if (!run.lock && fs::is_directory(run.dir, ec)) run.lock = std::make_unique<FolderLock>(run.dir);
+  if (!run.lock && fs::is_directory(run.dir, ec)) run.lock = lock(run.dir);
   if (!run.checkpoint_lock && checkpoints_outside(run) && fs::is_directory(run.store->dir(), ec)) {
-    run.checkpoint_lock = std::make_unique<FolderLock>(run.store->dir());
+    run.checkpoint_lock = lock(run.store->dir());
   }
 }
 

@@ -9,7 +9,7 @@
 #include "optim/schedule.h"
 #include "plan/flops.h"
 #include "plan/memory.h"
-#include "train/lock.h"
+#include "base/lock.h"
 
 #include <filesystem>
 #include <memory>

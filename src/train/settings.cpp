@@ -133,6 +133,11 @@ void compare_with_checkpoint(Run& run, bool force) {
   bool schedule_moves = false;
   for (const auto& d : diff(before, run.config)) {
     if (d.bearing == Bearing::model) continue;  // compared above, as it was resolved
+    if (d.key == "data.source") {
+      // The same data may have moved, or been prepared: the position tells other data apart.
+      log::info("note: {} was {}, now {}", d.key, d.a, d.b);
+      continue;
+    }
     const std::string text = fmt::format("{} was {}, now {}", d.key, d.a, d.b);
     if (d.bearing == Bearing::nothing) continue;
     schedule_moves = schedule_moves || d.bearing == Bearing::batch || d.bearing == Bearing::schedule;

@@ -1,7 +1,7 @@
 // Starting again with the same or with other settings.
 #include "train_testing.h"
 
-#include "train/lock.h"
+#include "base/lock.h"
 #include "train/metrics.h"
 
 #include <fmt/ranges.h>

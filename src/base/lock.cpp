@@ -1,4 +1,4 @@
-#include "train/lock.h"
+#include "base/lock.h"
 
 #include "base/error.h"
 
@@ -11,20 +11,19 @@
 
 namespace mythos {
 
-FolderLock::FolderLock(const std::filesystem::path& folder) {
+FolderLock::FolderLock(const std::filesystem::path& folder, std::string_view doing, const std::string& hint) {
   const auto path = folder / ".lock";
   fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (fd_ < 0) {
-    throw failure(fmt::format("cannot write in the run's folder {}: {}", folder.string(), std::strerror(errno)),
-                  "choose another with --set run.dir=DIR");
+    throw failure(fmt::format("cannot write in {}: {}", folder.string(), std::strerror(errno)), hint);
   }
   if (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
     const bool taken = errno == EWOULDBLOCK;
     ::close(fd_);
     fd_ = -1;
     if (!taken) return;  // a file system without locks: go on without
-    throw refusal(fmt::format("another process is training in {}", folder.string()),
-                  "wait for it, stop it, or choose another folder with --set run.dir=DIR");
+    throw refusal(fmt::format("another process is {} {}", doing, folder.string()),
+                  fmt::format("wait for it or stop it, or {}", hint));
   }
 }
 

@@ -1,7 +1,9 @@
-// One process per run folder.
+// One process per folder.
 #pragma once
 
 #include <filesystem>
+#include <string>
+#include <string_view>
 
 namespace mythos {
 
@@ -9,8 +11,8 @@ namespace mythos {
 /// a killed process leaves nothing behind that blocks the next.
 class FolderLock {
  public:
-  /// Throws a refusal if another process holds it.
-  explicit FolderLock(const std::filesystem::path& folder);
+  /// Throws a refusal if another process holds it: "another process is `doing` FOLDER", with the hint.
+  FolderLock(const std::filesystem::path& folder, std::string_view doing, const std::string& hint);
   ~FolderLock();
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
