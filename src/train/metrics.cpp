@@ -40,7 +40,7 @@ std::string log_line(const StepMetrics& m) {
       with_commas(static_cast<int64_t>(m.tokens_per_second + 0.5)), 100 * m.mfu, with_commas(m.memory_bytes >> 20),
       duration_text(m.eta_seconds));
   if (m.price_per_hour > 0) line += fmt::format(" | ${:.0f} so far", m.price_per_hour * m.hours_so_far);
-  if (m.data_wait >= 0.0005) line += fmt::format(" | data wait {:.1f}%", 100 * m.data_wait);
+  line += fmt::format(" | data wait {:.1f}%", 100 * m.data_wait);
   return line;
 }
 
