@@ -159,7 +159,7 @@ struct Failure {
 };
 
 // What libcurl's own text is taken for: those that cannot hold an address with its secrets.
-Failure failure_of(CURLcode code, const std::string& detail, const std::string& host, const HttpOptions& options) {
+Failure failure_of(CURLcode code, const std::string& detail, const std::string& host) {
   const auto with_detail = [&](std::string_view text) {
     return detail.empty() ? std::string(text) : fmt::format("{} ({})", text, detail);
   };
@@ -171,7 +171,7 @@ Failure failure_of(CURLcode code, const std::string& detail, const std::string& 
     case CURLE_COULDNT_CONNECT:
       return {with_detail(fmt::format("{} cannot be reached", host))};
     case CURLE_OPERATION_TIMEDOUT:
-      return {fmt::format("no connection to {} within {:g} s", host, options.connect_timeout)};
+      return {with_detail(fmt::format("no connection to {} in time", host))};
     case CURLE_PARTIAL_FILE:
       return {"the answer ended too early"};
     case CURLE_GOT_NOTHING:
@@ -333,7 +333,7 @@ HttpResponse HttpClient::Impl::hop(const HttpRequest& request, bool with_token, 
   if (stalled) {
     transfer.response.trouble = fmt::format("{} sent nothing for {:g} s", host, options.stall_seconds);
   } else if (result != CURLE_OK && !transfer.cut) {
-    const Failure problem = failure_of(result, detail.data(), host, options);
+    const Failure problem = failure_of(result, detail.data(), host);
     if (!problem.passing) {
       throw failure(problem.why, result == CURLE_PEER_FAILED_VERIFICATION || result == CURLE_SSL_CACERT_BADFILE
                                      ? "set SSL_CERT_FILE to a file with the certificate of its authority, or install "

@@ -207,6 +207,8 @@ class HubListing {
       for (const HubConfiguration& config : configurations()) names.push_back(config.name);
     }
     if (names.empty()) return "check the path";
+    std::ranges::sort(names);
+    names.erase(std::ranges::unique(names).begin(), names.end());
     const std::string near = nearest_name(address_.path, names);
     if (!near.empty()) return fmt::format("did you mean '{}'?", near);
     constexpr size_t most = 10;
