@@ -14,12 +14,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -80,7 +84,10 @@ class Variable {
 inline std::string random_bytes(size_t n, uint64_t seed) {
   Random random(seed);
   std::string bytes(n, '\0');
-  for (char& c : bytes) c = static_cast<char>(random.next());
+  for (size_t i = 0; i < n; i += 8) {
+    const uint64_t next = random.next();
+    std::memcpy(bytes.data() + i, &next, std::min<size_t>(8, n - i));
+  }
   return bytes;
 }
 
