@@ -73,7 +73,8 @@ std::vector<std::string> siblings(const fs::path& path) {
 }  // namespace
 
 std::string file_extension(std::string_view path) {
-  if (is_address(path)) path = path.substr(0, path.find_first_of("?#"));
+  // Paths in repositories and buckets are plain; only web addresses have queries.
+  if (path.starts_with("http://") || path.starts_with("https://")) path = path.substr(0, path.find_first_of("?#"));
   const auto lower = [](std::string text) {
     for (char& c : text) {
       if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');

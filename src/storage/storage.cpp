@@ -2,13 +2,75 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/units.h"
+#include "storage/http_client.h"
+#include "storage/http_file.h"
+#include "storage/hub.h"
 #include "storage/local.h"
+#include "storage/url.h"
+
+#include <mutex>
+#include <utility>
 
 namespace mythos {
+namespace {
 
-struct Storage::Impl {};
+enum class Kind { local, http, hub, other };
 
-Storage::Storage() : impl_(std::make_unique<Impl>()) {}
+Kind kind_of(std::string_view source) {
+  if (!is_address(source)) return Kind::local;
+  std::string scheme(source.substr(0, source.find("://")));
+  for (char& c : scheme) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+  if (scheme == "http" || scheme == "https") return Kind::http;
+  return scheme == "hf" ? Kind::hub : Kind::other;
+}
+
+Error unknown_kind(std::string_view source) {
+  return usage_error(fmt::format("{} cannot be read: {}:// is not a known kind of address", shown_url(source),
+                                 source.substr(0, source.find("://"))),
+                     "give a local path, or an http://, https:// or hf:// address");
+}
+
+HttpFile http_file_of(const SourceFile& listed) {
+  HttpFile file = plain_http_file(listed.location);
+  file.size = listed.size;
+  const bool tag = listed.version.starts_with('"') || listed.version.starts_with("W/");
+  if (!listed.version.empty()) file.route->expect(tag ? listed.version : "", tag ? "" : listed.version);
+  return file;
+}
+
+}  // namespace
+
+// What stands behind an address is made when the first one is used: paths need neither libcurl nor the environment.
+struct Storage::Impl {
+  explicit Impl(const HttpOptions& given) : options(given) {}
+
+  std::shared_ptr<HttpClient> http() {
+    const std::lock_guard lock(mutex);
+    return http_unlocked();
+  }
+  std::shared_ptr<Hub> hub() {
+    const std::lock_guard lock(mutex);
+    if (!hub_) {
+      hub_ = std::make_shared<Hub>(http_unlocked(), hub_settings());
+      hub_->pin(pinned);
+    }
+    return hub_;
+  }
+  std::shared_ptr<HttpClient> http_unlocked() {
+    if (!client) client = std::make_shared<HttpClient>(options);
+    return client;
+  }
+
+  std::mutex mutex;
+  HttpOptions options;
+  std::map<std::string, std::string> pinned;
+  std::shared_ptr<HttpClient> client;
+  std::shared_ptr<Hub> hub_;
+};
+
+Storage::Storage() : Storage(HttpOptions()) {}
+Storage::Storage(const HttpOptions& options) : impl_(std::make_unique<Impl>(options)) {}
 Storage::~Storage() = default;
 
 bool is_address(std::string_view source) {
@@ -16,32 +78,67 @@ bool is_address(std::string_view source) {
   return scheme != std::string_view::npos && scheme > 0 && source.find_first_of("/*?[") > scheme;
 }
 
-std::vector<SourceFile> Storage::list(const std::string& source, std::span<const std::string_view> extensions) {
-  if (is_address(source)) {
-    throw usage_error(fmt::format("source {} is not on this machine: {}:// cannot be read", source,
-                                  source.substr(0, source.find("://"))),
-                      "give a local file, folder or glob");
-  }
-  return list_local_files(source, extensions);
+std::string shown_source(std::string_view source) {
+  return is_address(source) && !source.starts_with("hf://") ? shown_url(source) : std::string(source);
 }
 
-std::shared_ptr<const ByteSource> Storage::open(const SourceFile& file) { return open_local_file(file); }
+std::vector<SourceFile> Storage::list(const std::string& source, std::span<const std::string_view> extensions) {
+  switch (kind_of(source)) {
+    case Kind::local:
+      return list_local_files(source, extensions);
+    case Kind::http:
+      return list_http_files(*impl_->http(), source, extensions);
+    case Kind::hub:
+      return impl_->hub()->list(source, extensions);
+    case Kind::other:
+      break;
+  }
+  throw unknown_kind(source);
+}
+
+std::shared_ptr<const ByteSource> Storage::open(const SourceFile& file) {
+  switch (kind_of(file.location)) {
+    case Kind::local:
+      return open_local_file(file);
+    case Kind::http:
+      return open_http_file(impl_->http(), http_file_of(file));
+    case Kind::hub:
+      return impl_->hub()->open(file);
+    case Kind::other:
+      break;
+  }
+  throw unknown_kind(file.location);
+}
 
 std::string Storage::read(const std::string& address, uint64_t max_bytes) {
-  if (is_address(address)) {
-    throw usage_error(fmt::format("{} is not on this machine", address), "give a local file");
+  switch (kind_of(address)) {
+    case Kind::local:
+      return read_file(address, max_bytes);
+    case Kind::http:
+      return read_http_file(impl_->http(), plain_http_file(address), max_bytes);
+    case Kind::hub:
+      return impl_->hub()->read(address, max_bytes);
+    case Kind::other:
+      break;
   }
-  return read_file(address, max_bytes);
+  throw unknown_kind(address);
 }
 
-void Storage::set_patience(double) {}
+void Storage::pin(const std::map<std::string, std::string>& commits) {
+  const std::lock_guard lock(impl_->mutex);
+  for (const auto& [key, commit] : commits) impl_->pinned[key] = commit;
+  if (impl_->hub_) impl_->hub_->pin(commits);
+}
 
-void Storage::pin(const std::map<std::string, std::string>&) {}
-std::map<std::string, std::string> Storage::commits() const { return {}; }
+std::map<std::string, std::string> Storage::commits() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->hub_ ? impl_->hub_->commits() : std::map<std::string, std::string>();
+}
 
-std::shared_ptr<const ByteSource> read_ahead(std::shared_ptr<const ByteSource> source, uint64_t /*offset*/,
-                                             uint64_t /*size*/) {
-  return source;
+void Storage::set_patience(double seconds) {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->options.read_patience = seconds;
+  if (impl_->client) impl_->client->set_read_patience(seconds);
 }
 
 }  // namespace mythos

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "storage/byte_source.h"
+#include "storage/http_options.h"
 
 #include <map>
 #include <memory>
@@ -14,11 +15,14 @@ namespace mythos {
 
 /// Whether a source is an address ("hf://...") and not a path.
 bool is_address(std::string_view source);
+/// A source as messages and files may show it: without the secrets that an http address can hold.
+std::string shown_source(std::string_view source);
 
 /// Thread-safe. Nothing is contacted before the first list, open or read.
 class Storage {
  public:
   Storage();
+  explicit Storage(const HttpOptions& options);
   ~Storage();
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
@@ -28,17 +32,17 @@ class Storage {
   std::vector<SourceFile> list(const std::string& source, std::span<const std::string_view> extensions);
   /// Opens a listed file. Throws Error if it cannot be opened or is not the listed one any more.
   std::shared_ptr<const ByteSource> open(const SourceFile& file);
-
-  /// The content of a file by path or address, at most `max_bytes` of it (more is an Error). Files of the hub are kept
-  /// in its cache, so that a second start needs no download.
+  /// The content of one small file: a path, an http address or hf://OWNER/NAME/FILE. What comes from the hub is kept in
+  /// its cache on this machine. Throws Error, also if it is larger than `max_bytes`.
   std::string read(const std::string& address, uint64_t max_bytes);
-  /// How long a source that cannot be reached is waited for once reading has begun, in seconds.
-  void set_patience(double seconds);
 
   /// Uses these commits for repositories instead of asking for the newest: what commits() gave in an earlier run.
   void pin(const std::map<std::string, std::string>& commits);
   /// The commits of the repositories used so far: {"hf://datasets/OWNER/NAME@main": "40 hex digits"}.
   [[nodiscard]] std::map<std::string, std::string> commits() const;
+
+  /// How many seconds a read is tried without getting on before it fails (HttpOptions::read_patience).
+  void set_patience(double seconds);
 
  private:
   struct Impl;
