@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "storage/local.h"
+#include "storage/s3.h"
 
 namespace mythos {
 
@@ -16,6 +17,7 @@ bool is_address(std::string_view source) {
 }
 
 std::vector<SourceFile> Storage::list(const std::string& source, std::span<const std::string_view> extensions) {
+  if (is_s3_address(source)) return list_s3_files(source, extensions);
   if (is_address(source)) {
     throw usage_error(fmt::format("source {} is not on this machine: {}:// cannot be read", source,
                                   source.substr(0, source.find("://"))),
@@ -24,7 +26,10 @@ std::vector<SourceFile> Storage::list(const std::string& source, std::span<const
   return list_local_files(source, extensions);
 }
 
-std::shared_ptr<const ByteSource> Storage::open(const SourceFile& file) { return open_local_file(file); }
+std::shared_ptr<const ByteSource> Storage::open(const SourceFile& file) {
+  if (is_s3_address(file.location)) return open_s3_file(file);
+  return open_local_file(file);
+}
 
 void Storage::pin(const std::map<std::string, std::string>&) {}
 std::map<std::string, std::string> Storage::commits() const { return {}; }
