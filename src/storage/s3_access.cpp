@@ -73,18 +73,25 @@ void no_wait_for_metadata(const S3Settings& settings) {
   ::setenv("AWS_EC2_METADATA_DISABLED", "true", 1);
 }
 
-// Arrow's S3 wants to be begun once and ended once, before the process's libraries are. The function-local one in
-// library() is made after those and so goes away before them.
+// Arrow's S3 wants to be begun once and ended once, while the statics it uses are there. The function-local Library
+// below ends it: it is made after all of those, so it goes away before them.
 class Library {
  public:
   Library() {
+    no_wait_for_metadata(s3_settings());
     auto options = arrow::fs::S3GlobalOptions::Defaults();
     if (process_environment("ARROW_S3_LOG_LEVEL").empty()) options.log_level = arrow::fs::S3LogLevel::Off;
     begun_ = arrow::fs::InitializeS3(options);
+    if (!begun_.ok()) return;
+    // Some of the statics come with the first client and the first call in the background: those are made here.
+    auto first = arrow::fs::S3Options::Anonymous();
+    first.region = "us-east-1";
+    begun_ = arrow::fs::S3FileSystem::Make(first).status();
+    if (begun_.ok()) begun_ = arrow::io::default_io_context().executor()->Submit([] {}).status();
   }
   ~Library() {
     systems_.clear();
-    arrow::fs::EnsureS3Finalized().Warn();
+    if (const auto ended = arrow::fs::EnsureS3Finalized(); !ended.ok()) ended.Warn();
   }
   Library(const Library&) = delete;
   Library& operator=(const Library&) = delete;
@@ -93,8 +100,6 @@ class Library {
     const std::lock_guard lock(mutex_);
     if (!begun_.ok()) throw failure(fmt::format("Arrow's S3 cannot be started: {}", begun_.message()));
     const S3Settings settings = s3_settings();
-    if (!metadata_asked_) no_wait_for_metadata(settings);
-    metadata_asked_ = true;
     const std::string region = region_for(settings, bucket);
     auto& slot = systems_[environment_key() + region];
     if (!slot) slot = make(settings, region, bucket);
@@ -138,7 +143,6 @@ class Library {
 
   arrow::Status begun_;
   std::mutex mutex_;
-  bool metadata_asked_ = false;
   std::map<std::string, std::shared_ptr<arrow::fs::S3FileSystem>> systems_;
 };
 
