@@ -15,3 +15,13 @@ add_library(mythos_arrow INTERFACE)
 add_library(mythos::arrow ALIAS mythos_arrow)
 target_include_directories(mythos_arrow SYSTEM INTERFACE "${arrow_dir}/include")
 target_link_libraries(mythos_arrow INTERFACE "${parquet_lib}" "${arrow_lib}")
+
+# mythos::arrow_s3: Arrow's S3 file system, with the AWS SDK inside.
+file(GLOB arrow_s3_lib "${arrow_dir}/libarrow_s3.so.*")
+if(NOT arrow_s3_lib)
+  message(FATAL_ERROR "Arrow's S3 library not found in '${arrow_dir}': run scripts/setup, or set MYTHOS_ARROW to an installed pyarrow")
+endif()
+list(GET arrow_s3_lib 0 arrow_s3_lib)
+add_library(mythos_arrow_s3 INTERFACE)
+add_library(mythos::arrow_s3 ALIAS mythos_arrow_s3)
+target_link_libraries(mythos_arrow_s3 INTERFACE "${arrow_s3_lib}" mythos::arrow)

@@ -133,16 +133,20 @@ class Decompressed : public ByteStream {
  private:
   void begin_part(std::span<const std::byte> in) {
     if (in.empty()) damaged(fmt::format("the file is empty, and an empty {} file is not", name_));
-    // The magic number may lie across two pieces; then the codec finds out.
-    const bool known = gzip_ ? begins(in, {0x1f, 0x8b}) || in.size() < 2
-                             : begins(in, {0x28, 0xb5, 0x2f, 0xfd}) || in.size() < 4 || skippable(in);
+    // The magic number may lie across two pieces: what is there of it counts, the codec sees the rest.
+    const bool known = gzip_ ? begins_as(in, {0x1f, 0x8b}) : begins_as(in, {0x28, 0xb5, 0x2f, 0xfd}) || skippable(in);
     if (!known && parts_ == 0) damaged(fmt::format("this is not {} data; {}", name_, looks_like(in)));
     if (!known) damaged(fmt::format("something that is not {} data follows what is", name_));
     if (const auto status = decompressor_->Reset(); !status.ok()) throw failure(status.message());
     inside_ = true;
   }
+  static bool begins_as(std::span<const std::byte> in, std::initializer_list<int> magic) {
+    const size_t n = std::min(in.size(), magic.size());
+    return std::equal(in.begin(), in.begin() + static_cast<ptrdiff_t>(n), magic.begin(),
+                      [](std::byte b, int m) { return std::byte(m) == b; });
+  }
   static bool skippable(std::span<const std::byte> in) {
-    return (std::to_integer<int>(in[0]) & 0xf0) == 0x50 && begins(in.subspan(1), {0x2a, 0x4d, 0x18});
+    return (std::to_integer<int>(in[0]) & 0xf0) == 0x50 && begins_as(in.subspan(1), {0x2a, 0x4d, 0x18});
   }
 
   [[noreturn]] void broken(const std::string& why) {

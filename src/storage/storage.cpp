@@ -7,6 +7,7 @@
 #include "storage/http_file.h"
 #include "storage/hub.h"
 #include "storage/local.h"
+#include "storage/s3.h"
 #include "storage/url.h"
 
 #include <mutex>
@@ -15,20 +16,21 @@
 namespace mythos {
 namespace {
 
-enum class Kind { local, http, hub, other };
+enum class Kind { local, http, hub, s3, other };
 
 Kind kind_of(std::string_view source) {
   if (!is_address(source)) return Kind::local;
   std::string scheme(source.substr(0, source.find("://")));
   for (char& c : scheme) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
   if (scheme == "http" || scheme == "https") return Kind::http;
+  if (scheme == "s3") return Kind::s3;
   return scheme == "hf" ? Kind::hub : Kind::other;
 }
 
 Error unknown_kind(std::string_view source) {
   return usage_error(fmt::format("{} cannot be read: {}:// is not a known kind of address", shown_url(source),
                                  source.substr(0, source.find("://"))),
-                     "give a local path, or an http://, https:// or hf:// address");
+                     "give a local path, or an http://, https://, hf:// or s3:// address");
 }
 
 HttpFile http_file_of(const SourceFile& listed) {
@@ -37,6 +39,21 @@ HttpFile http_file_of(const SourceFile& listed) {
   const bool tag = listed.version.starts_with('"') || listed.version.starts_with("W/");
   if (!listed.version.empty()) file.route->expect(tag ? listed.version : "", tag ? "" : listed.version);
   return file;
+}
+
+std::string read_s3_file(const std::string& address, uint64_t max_bytes) {
+  const std::string extension = file_extension(address);
+  const std::string_view extensions[]{extension};
+  const auto files = list_s3_files(address, extensions);
+  if (files.size() != 1) throw usage_error(fmt::format("{} is not one file but {}", address, files.size()));
+  if (files.front().size > max_bytes) {
+    throw failure(fmt::format("{} has {}, more than the {} that it may have", address,
+                              bytes_text(static_cast<double>(files.front().size)),
+                              bytes_text(static_cast<double>(max_bytes))));
+  }
+  std::string text(files.front().size, '\0');
+  open_s3_file(files.front())->read_at(0, std::as_writable_bytes(std::span(text)));
+  return text;
 }
 
 }  // namespace
@@ -90,6 +107,8 @@ std::vector<SourceFile> Storage::list(const std::string& source, std::span<const
       return list_http_files(*impl_->http(), source, extensions);
     case Kind::hub:
       return impl_->hub()->list(source, extensions);
+    case Kind::s3:
+      return list_s3_files(source, extensions);
     case Kind::other:
       break;
   }
@@ -104,6 +123,8 @@ std::shared_ptr<const ByteSource> Storage::open(const SourceFile& file) {
       return open_http_file(impl_->http(), http_file_of(file));
     case Kind::hub:
       return impl_->hub()->open(file);
+    case Kind::s3:
+      return open_s3_file(file);
     case Kind::other:
       break;
   }
@@ -118,6 +139,8 @@ std::string Storage::read(const std::string& address, uint64_t max_bytes) {
       return read_http_file(impl_->http(), plain_http_file(address), max_bytes);
     case Kind::hub:
       return impl_->hub()->read(address, max_bytes);
+    case Kind::s3:
+      return read_s3_file(address, max_bytes);
     case Kind::other:
       break;
   }
