@@ -1,0 +1,10 @@
+// `mythos bench WHAT`: one function for each, in a file of its own.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace mythos::cli {
+
+void add_bench_data(CLI::App& bench);
+
+}  // namespace mythos::cli
