@@ -103,8 +103,12 @@ class Lister {
   // Whether there is an object of exactly this name.
   bool add_object() {
     const auto info = retry_s3(s3_first_contact, stop_, "looking at", source_, [&] {
-      return call_s3([system = system_, path = path(address_.key)] { return system->GetFileInfo(path); }, stop_,
-                     "looking at", source_);
+      const auto ask = [system = system_, path = path(address_.key)]() -> arrow::Result<FileInfo> {
+        auto found = system->GetFileInfo(path);
+        if (!found.ok()) return clearer_s3_status(*system, path, found.status());
+        return found;
+      };
+      return call_s3(ask, stop_, "looking at", source_);
     });
     if (!info.ok()) throw s3_error(info.status(), "look at", source_);
     if (info->type() != FileType::File) return false;
@@ -304,8 +308,13 @@ class S3File : public ByteSource {
                             file->ReadAt(static_cast<int64_t>(first), static_cast<int64_t>(n), data));
       return arrow::SliceBuffer(std::move(buffer), 0, got);
     };
+    const auto ask = [read, system = system_, path = path_]() -> arrow::Result<std::shared_ptr<arrow::Buffer>> {
+      auto bytes = read();
+      if (!bytes.ok()) return clearer_s3_status(*system, path, bytes.status());
+      return bytes;
+    };
     const auto part = retry_s3(s3_under_way, stop, "reading", name_, [&] {
-      auto result = call_s3(read, stop, "reading", name_);
+      auto result = call_s3(ask, stop, "reading", name_);
       // A refusal that did not fit, or one that is not known: most likely the object is another.
       const bool unclear = result.status().message().find("response stream") != std::string::npos ||
                            s3_trouble(result.status()) == S3Trouble::other;
@@ -330,7 +339,12 @@ class S3File : public ByteSource {
 
   Object look_again(S3Patience patience, const std::stop_token& stop) const {
     auto object = retry_s3(patience, stop, "opening", name_, [&] {
-      return call_s3([system = system_, path = path_] { return look(system, path); }, stop, "opening", name_);
+      const auto ask = [system = system_, path = path_]() -> arrow::Result<Object> {
+        auto found = look(system, path);
+        if (!found.ok()) return clearer_s3_status(*system, path, found.status());
+        return found;
+      };
+      return call_s3(ask, stop, "opening", name_);
     });
     if (!object.ok()) {
       if (s3_trouble(object.status()) == S3Trouble::no_key) {

@@ -184,6 +184,11 @@ std::string reason(const std::string& message) {
   std::ranges::replace(text, '\n', ' ');
   while (text.ends_with(' ') || text.ends_with('.')) text.pop_back();
   if (text.size() > 300) text.resize(300);
+  if (text.empty() || text == "No response body") {
+    const size_t code = message.find("HTTP status ");
+    text = "the server refused without saying why";
+    if (code != std::string::npos) text += fmt::format(" (HTTP status {})", message.substr(code + 12, 3));
+  }
   return text;
 }
 
@@ -213,6 +218,17 @@ S3Trouble s3_trouble(const arrow::Status& status) {
     return S3Trouble::busy;
   }
   return S3Trouble::other;
+}
+
+arrow::Status clearer_s3_status(arrow::fs::S3FileSystem& system, const std::string& path, const arrow::Status& status) {
+  const S3Trouble trouble = s3_trouble(status);
+  if (trouble != S3Trouble::denied && trouble != S3Trouble::other) return status;
+  arrow::fs::FileSelector select;
+  select.base_dir = path;
+  select.allow_not_found = true;
+  const auto listing = system.GetFileInfo(select);
+  // Who may read objects need not be allowed to list them: that is no news.
+  return listing.ok() || s3_trouble(listing.status()) == S3Trouble::denied ? status : listing.status();
 }
 
 Error s3_error(const arrow::Status& status, const std::string& doing, const std::string& address) {

@@ -34,6 +34,11 @@ enum class S3Trouble {
 };
 S3Trouble s3_trouble(const arrow::Status& status);
 
+/// Requests for an object itself are refused without a word why (HEAD has no body, and Arrow does not let the SDK read
+/// that of a GET). Where `status` is such a refusal, what a listing at `path` ("BUCKET/KEY") is refused with, else
+/// `status`.
+arrow::Status clearer_s3_status(arrow::fs::S3FileSystem& system, const std::string& path, const arrow::Status& status);
+
 /// The sentence for a person: what was done to which address, why it failed, what to do. Never holds a secret.
 Error s3_error(const arrow::Status& status, const std::string& doing, const std::string& address);
 

@@ -262,6 +262,24 @@ TEST_F(S3Test, WhatDoesNotPassIsSaid) {
   EXPECT_HAS(fault(503, "SlowDown", "Please reduce your request rate."), "goes on answering with errors");
 }
 
+TEST_F(S3Test, ARefusalWithoutAWordIsAskedAgain) {
+  const SourceFile file = listed("s3://corpus/data/a/one.txt");
+  const auto open = open_s3_file(file);
+  server->ask({{"do", "fault"},
+               {"path", "corpus"},
+               {"times", 1000},
+               {"status", 400},
+               {"code", "ExpiredToken"},
+               {"message", "The provided token has expired."}});
+  const auto source = [] { names("s3://corpus/data/a/one.txt"); };
+  EXPECT_HAS(error_of(source, ExitCode::failed), "session token has expired");
+  EXPECT_HAS(error_of([&] { open_s3_file(file); }, ExitCode::failed), "session token has expired");
+  EXPECT_HAS(error_of([&] { text(*open); }, ExitCode::failed), "session token has expired");
+  server->ask({{"do", "clear"}});
+  server->ask({{"do", "fault"}, {"path", "one.txt"}, {"times", 1000}, {"status", 418}});
+  EXPECT_HAS(error_of([&] { open_s3_file(file); }, ExitCode::failed), "without saying why (HTTP status 418)");
+}
+
 TEST_F(S3Test, WrongRegionNamesTheRightOne) {
   server->ask({{"do", "fault"},
                {"times", 1000},
