@@ -74,7 +74,7 @@ class ReadAhead : public ByteSource {
         if (offset < next_ && !(fetching_ && offset >= fetching_begin_)) return 0;
         if (stop.stop_requested() || stop_requested()) throw Stopped("reading over the network was stopped");
         if (offset > position_) move_to(offset);
-        changed_.wait_for(lock, stop, poll, [] { return false; });
+        changed_.wait_for(lock, stop, poll, [this, seen = blocks_fetched_] { return blocks_fetched_ != seen; });
       }
     }
     const auto from = static_cast<size_t>(offset - block->begin);
@@ -118,12 +118,14 @@ class ReadAhead : public ByteSource {
         const std::lock_guard lock(mutex_);
         fetching_ = false;
         if (block->end() > position_) blocks_.push_back(std::move(block));
+        ++blocks_fetched_;
         changed_.notify_all();
       }
     } catch (...) {
       const std::lock_guard lock(mutex_);
       error_ = std::current_exception();
       fetching_ = false;
+      ++blocks_fetched_;
       changed_.notify_all();
     }
   }
@@ -139,6 +141,7 @@ class ReadAhead : public ByteSource {
   mutable uint64_t next_;                                    // the first byte not yet asked for
   bool fetching_ = false;
   uint64_t fetching_begin_ = 0;
+  uint64_t blocks_fetched_ = 0;
   std::exception_ptr error_;
   std::jthread thread_;
 };

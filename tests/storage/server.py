@@ -91,6 +91,7 @@ def entries_of(kind, repo, folder, recursive):
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     timeout = 60
+    disable_nagle_algorithm = True
 
     def log_message(self, *args):
         pass
