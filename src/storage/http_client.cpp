@@ -222,10 +222,8 @@ struct HttpClient::Impl {
 
 std::unique_ptr<Slot> HttpClient::Impl::take(const std::stop_token& stop) {
   std::unique_lock lock(slots_mutex);
-  while (slots_in_use >= std::max<size_t>(options.connections, 1)) {
-    slots_changed.wait_for(lock, stop, std::chrono::milliseconds(poll_ms), [] { return false; });
-    throw_if_stopped(stop);
-  }
+  const auto is_free = [this] { return slots_in_use < std::max<size_t>(options.connections, 1); };
+  while (!slots_changed.wait_for(lock, stop, std::chrono::milliseconds(poll_ms), is_free)) throw_if_stopped(stop);
   std::unique_ptr<Slot> slot;
   if (free_slots.empty()) {
     slot = std::make_unique<Slot>();
@@ -255,7 +253,7 @@ HttpResponse HttpClient::Impl::hop(const HttpRequest& request, bool with_token, 
   transfer.response.head.url = request.url;
   const std::string origin = origin_of(request.url);
   const std::string host = origin.substr(origin.find("://") + 3, origin.rfind(':') - origin.find("://") - 3);
-  const std::string authorities = certificates();
+  const std::string authorities = origin.starts_with("https:") ? certificates() : "";
 
   Lines lines;
   add_line(lines, "Accept: */*");

@@ -54,8 +54,9 @@ class ReadAhead : public ByteSource {
  private:
   struct Block {
     uint64_t begin = 0;
-    std::vector<std::byte> bytes;
-    [[nodiscard]] uint64_t end() const { return begin + bytes.size(); }
+    size_t size = 0;
+    std::unique_ptr<std::byte[]> bytes;  // a vector would be filled with zeros first
+    [[nodiscard]] uint64_t end() const { return begin + size; }
   };
 
   // Copies what one block has of the bytes at `offset`, waiting for it; 0 if they lie behind.
@@ -74,12 +75,12 @@ class ReadAhead : public ByteSource {
         if (offset < next_ && !(fetching_ && offset >= fetching_begin_)) return 0;
         if (stop.stop_requested() || stop_requested()) throw Stopped("reading over the network was stopped");
         if (offset > position_) move_to(offset);
-        changed_.wait_for(lock, stop, poll, [] { return false; });
+        changed_.wait_for(lock, stop, poll, [this, seen = blocks_fetched_] { return blocks_fetched_ != seen; });
       }
     }
     const auto from = static_cast<size_t>(offset - block->begin);
-    const size_t n = std::min(into.size(), block->bytes.size() - from);
-    std::memcpy(into.data(), block->bytes.data() + from, n);
+    const size_t n = std::min(into.size(), block->size - from);
+    std::memcpy(into.data(), block->bytes.get() + from, n);
     const std::lock_guard lock(mutex_);
     if (offset + n > position_) move_to(offset + n);
     return n;
@@ -108,22 +109,25 @@ class ReadAhead : public ByteSource {
           if (!changed_.wait(lock, stop, [&] { return next_ + wanted() <= position_ + most_ahead; })) return;
           if (wanted() == 0) return;
           block->begin = next_;
-          block->bytes.resize(static_cast<size_t>(wanted()));
+          block->size = static_cast<size_t>(wanted());
           next_ = block->end();
           fetching_ = true;
           fetching_begin_ = block->begin;
         }
-        source_->read_at(block->begin, block->bytes, stop);
+        block->bytes = std::make_unique_for_overwrite<std::byte[]>(block->size);
+        source_->read_at(block->begin, {block->bytes.get(), block->size}, stop);
         size = std::min(2 * size, largest_block);
         const std::lock_guard lock(mutex_);
         fetching_ = false;
         if (block->end() > position_) blocks_.push_back(std::move(block));
+        ++blocks_fetched_;
         changed_.notify_all();
       }
     } catch (...) {
       const std::lock_guard lock(mutex_);
       error_ = std::current_exception();
       fetching_ = false;
+      ++blocks_fetched_;
       changed_.notify_all();
     }
   }
@@ -139,6 +143,7 @@ class ReadAhead : public ByteSource {
   mutable uint64_t next_;                                    // the first byte not yet asked for
   bool fetching_ = false;
   uint64_t fetching_begin_ = 0;
+  uint64_t blocks_fetched_ = 0;
   std::exception_ptr error_;
   std::jthread thread_;
 };

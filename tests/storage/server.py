@@ -91,6 +91,7 @@ def entries_of(kind, repo, folder, recursive):
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     timeout = 60
+    disable_nagle_algorithm = True
 
     def log_message(self, *args):
         pass
@@ -170,8 +171,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(body)
         self.entry["sent"] += len(body)
+        self.wfile.write(body)
 
     def abort(self):
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -212,8 +213,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         part = data if stop_at is None else data[:stop_at]
         try:
             for i in range(0, len(part), 1 << 16):
+                self.entry["sent"] += len(part[i:i + (1 << 16)])  # before: the log may be asked for at once
                 self.wfile.write(part[i:i + (1 << 16)])
-                self.entry["sent"] += len(part[i:i + (1 << 16)])
             self.wfile.flush()
         except OSError:
             self.close_connection = True
