@@ -215,6 +215,13 @@ std::vector<size_t> Tokenizer::split(std::string_view text) const {
   return ends;
 }
 
+size_t Tokenizer::count_pieces(std::string_view text) const {
+  const Impl::Lease lease(*impl_);
+  size_t n = 0;
+  impl_->for_each_piece(text, *lease, [&](size_t, size_t) { ++n; });
+  return n;
+}
+
 std::string Tokenizer::decode(std::span<const int32_t> ids) const {
   std::string text;
   text.reserve(ids.size() * 4);
