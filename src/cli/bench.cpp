@@ -5,8 +5,9 @@
 namespace mythos::cli {
 
 void add_bench(CLI::App& app, Result&) {
-  auto* command = app.add_subcommand("bench", "Figures with their limits beside them");
+  auto* command = app.add_subcommand("bench", "Measure speed, with the limits beside it");
   command->require_subcommand(1);
+  add_bench_tokenizer(*command);
   add_bench_data(*command);
 }
 

@@ -5,10 +5,16 @@
 #include "cli/common.h"
 #include "data/documents.h"
 #include "data/tokenizer_source.h"
-#include "text/json_lines.h"
+#include "plan/machine.h"
+#include "text/encode_lines.h"
 #include "text/training.h"
 
+#include <poll.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <iostream>
 #include <iterator>
 
@@ -75,11 +81,28 @@ void add_train_command(CLI::App& parent) {
   });
 }
 
+// Standard input as it comes; looks up now and then while it waits.
+size_t read_input(char* bytes, size_t size, const std::atomic<bool>& given_up) {
+  constexpr int wait_ms = 100;
+  while (!given_up) {
+    stop_if_asked("stopped");
+    pollfd input = {STDIN_FILENO, POLLIN, 0};
+    if (::poll(&input, 1, wait_ms) == 0) continue;
+    const ssize_t n = ::read(STDIN_FILENO, bytes, size);
+    if (n >= 0) return static_cast<size_t>(n);
+    if (errno != EINTR && errno != EAGAIN) {
+      throw failure(fmt::format("cannot read standard input: {}", std::strerror(errno)));
+    }
+  }
+  return 0;
+}
+
 void add_encode_command(CLI::App& parent) {
   struct Options {
     std::string tokenizer;
     std::string text;
     bool json_lines = false, json = false, has_text = false;
+    int threads = 0;
   };
   auto o = std::make_shared<Options>();
   auto* command = parent.add_subcommand("encode", "Text to token ids");
@@ -92,17 +115,18 @@ void add_encode_command(CLI::App& parent) {
       },
       "text (default: standard input)");
   command->add_flag("--json-lines", o->json_lines, "one {\"text\": ..} a line in, one {\"ids\": [..]} a line out");
+  command->add_option("--threads", o->threads, "that share the lines of --json-lines (default: all processors)")
+      ->check(CLI::Range(1, 1024));
   command->add_flag("--json", o->json, "one JSON document on standard output: {\"ids\": [..]}");
   command->footer("Example:\n  mythos tokenizer encode --tokenizer tokenizer.json \"Hello, world!\"");
   command->callback([o] {
     const Tokenizer tokenizer = tokenizer_at(o->tokenizer);
-    std::ios::sync_with_stdio(false);
     if (o->json_lines) {
-      encode_json_lines(std::cin, std::cout, tokenizer);
-      std::cout.flush();
-      if (!std::cout) throw failure("cannot write to standard output");
+      encode_json_lines({read_input, [](std::string_view bytes) { print(std::string(bytes)); }}, tokenizer,
+                        static_cast<int>(o->threads > 0 ? o->threads : usable_cpus()));
       return;
     }
+    std::ios::sync_with_stdio(false);
     std::string text = o->text;
     if (!o->has_text) text.assign(std::istreambuf_iterator<char>(std::cin), {});
     if (o->json) return print_json({{"ids", tokenizer.encode(text)}});

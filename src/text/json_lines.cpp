@@ -1,9 +1,6 @@
 #include "text/json_lines.h"
 
-#include <array>
 #include <charconv>
-#include <istream>
-#include <ostream>
 #include <vector>
 
 #include "base/error.h"
@@ -204,38 +201,5 @@ class Reader {
 }  // namespace
 
 std::string json_text_field(std::string_view line, std::string_view key) { return Reader(line, key).read(); }
-
-int64_t encode_json_lines(std::istream& in, std::ostream& out, const Tokenizer& tokenizer) {
-  std::string line;
-  std::string result;
-  std::vector<int32_t> ids;
-  int64_t number = 0;
-  int64_t done = 0;
-  while (std::getline(in, line)) {
-    ++number;
-    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    std::string text;
-    try {
-      text = json_text_field(line, "text");
-    } catch (const Error& e) {
-      throw failure(fmt::format("line {}: {}", number, e.what()), "each line must be an object {\"text\": \"...\"}");
-    }
-    ids.clear();
-    tokenizer.encode(text, ids);
-    result.assign("{\"ids\":[");
-    for (size_t i = 0; i < ids.size(); ++i) {
-      std::array<char, 16> digits{};
-      if (i > 0) result.push_back(',');
-      result.append(digits.data(), std::to_chars(digits.data(), digits.data() + digits.size(), ids[i]).ptr);
-    }
-    result += "]}\n";
-    out.write(result.data(), static_cast<std::streamsize>(result.size()));
-    if (!out)
-      throw failure(fmt::format("cannot write the ids of line {}", number), "is the disk full or the pipe closed?");
-    ++done;
-  }
-  if (in.bad()) throw failure(fmt::format("reading failed after line {}", number));
-  return done;
-}
 
 }  // namespace mythos

@@ -1,12 +1,8 @@
 // Text out of JSON Lines, byte for byte where JSON parsers refuse or replace.
 #pragma once
 
-#include <cstdint>
-#include <iosfwd>
 #include <string>
 #include <string_view>
-
-#include "text/tokenizer.h"
 
 namespace mythos {
 
@@ -15,9 +11,5 @@ namespace mythos {
 /// half becomes U+FFFD. The whole line is checked to be one JSON object; nesting is limited to 512 levels and uses no
 /// recursion. Throws Error saying what is wrong and at which byte, without the line's number.
 std::string json_text_field(std::string_view line, std::string_view key);
-
-/// For every line {"text": ...} writes one line {"ids":[...]} and returns the number of lines. Blank lines are passed
-/// over. Throws Error naming the line (from 1) that cannot be read, after writing those before it.
-int64_t encode_json_lines(std::istream& in, std::ostream& out, const Tokenizer& tokenizer);
 
 }  // namespace mythos

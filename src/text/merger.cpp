@@ -3,68 +3,142 @@
 #include <algorithm>
 #include <bit>
 #include <functional>
+#include <type_traits>
 
 namespace mythos {
 
 void Merger::Scratch::release_if_large() {
-  constexpr size_t keep = size_t{1} << 20;
-  if (nodes.capacity() > keep) nodes = std::vector<Node>();
-  if (sorted.capacity() > keep) sorted = std::vector<uint64_t>();
-  if (heap.capacity() > keep) heap = std::vector<uint64_t>();
+  const auto release = [](auto&... vectors) {
+    constexpr size_t keep = size_t{1} << 20;
+    ((vectors.capacity() > keep ? void(vectors = std::decay_t<decltype(vectors)>()) : void()), ...);
+  };
+  release(nodes, sorted, heap, here.ids, here.starts, next.ids, next.starts, pair.ids, pair.starts);
 }
 
-Merger::Merger(const Vocabulary& vocabulary, const TokenTable& tokens) {
-  struct Merge {
-    int32_t left, right;
-    Result result;
-  };
-  std::vector<Merge> merges;
-  if (vocabulary.merge_by_id) {
-    merges.reserve(3 * vocabulary.ordinary.size());
-    for (size_t id = 0; id < vocabulary.ordinary.size(); ++id) {
-      const std::string_view bytes = vocabulary.ordinary[id];
-      for (size_t cut = 1; cut < bytes.size(); ++cut) {
-        const int32_t left = tokens.find(bytes.substr(0, cut));
-        if (left < 0) continue;
-        const int32_t right = tokens.find(bytes.substr(cut));
-        if (right < 0) continue;
-        merges.push_back({left, right, {static_cast<uint32_t>(id), static_cast<int32_t>(id)}});
-      }
-    }
-  } else {
-    merges.reserve(vocabulary.merges.size());
-    std::string bytes;
-    for (const auto& [left, right] : vocabulary.merges) {
-      bytes = vocabulary.ordinary[static_cast<size_t>(left)] + vocabulary.ordinary[static_cast<size_t>(right)];
-      merges.push_back({left, right, {static_cast<uint32_t>(merges.size()), tokens.find(bytes)}});
-    }
-  }
-  slots_.assign(std::bit_ceil(2 * merges.size() + 2), {});
-  mask_ = slots_.size() - 1;
-  shift_ = 64 - std::countr_zero(slots_.size());
-  for (const Merge& m : merges) insert(m.left, m.right, m.result);
-
+Merger::Merger(const Vocabulary& vocabulary, const TokenTable& tokens) : byte_pairs_(65536) {
   for (size_t b = 0; b < 256; ++b) {
     const char c = static_cast<char>(b);
     byte_id_[b] = tokens.find({&c, 1});
   }
-  byte_pairs_.resize(65536);
-  for (size_t i = 0; i < byte_pairs_.size(); ++i) byte_pairs_[i] = find(byte_id_[i >> 8], byte_id_[i & 255]);
+  if (vocabulary.merge_by_id) {
+    learn_pairs(vocabulary, tokens);
+  } else {
+    learn_listed_pairs(vocabulary, tokens);
+  }
 }
 
-void Merger::insert(int32_t left, int32_t right, Result result) {
+void Merger::learn_listed_pairs(const Vocabulary& vocabulary, const TokenTable& tokens) {
+  reserve(vocabulary.merges.size());
+  std::string bytes;
+  uint32_t rank = 0;
+  for (const auto& [left, right] : vocabulary.merges) {
+    bytes = vocabulary.ordinary[static_cast<size_t>(left)];
+    bytes += vocabulary.ordinary[static_cast<size_t>(right)];
+    insert(left, right, bytes, {rank++, tokens.find(bytes)});
+  }
+}
+
+// Finds the one pair of each token (fact 1) by merging its bytes with the pairs of lower ids. Where these do not bring
+// it down to two tokens, higher ids may be at work (or nothing ever builds the token): then all ways to cut it in two
+// count.
+void Merger::learn_pairs(const Vocabulary& vocabulary, const TokenTable& tokens) {
+  reserve(vocabulary.ordinary.size());
+  Scratch scratch;
+  std::vector<int32_t> ids;
+  for (size_t id = 0; id < vocabulary.ordinary.size(); ++id) {
+    const std::string_view bytes = vocabulary.ordinary[id];
+    if (bytes.size() < 2) continue;
+    const Result result = {static_cast<uint32_t>(id), static_cast<int32_t>(id)};
+    ids.clear();
+    merge(bytes, ids, scratch);
+    if (ids.size() == 2) {
+      insert(ids[0], ids[1], bytes, result);
+      continue;
+    }
+    for (size_t cut = 1; cut < bytes.size(); ++cut) {
+      const int32_t left = tokens.find(bytes.substr(0, cut));
+      const int32_t right = left < 0 ? -1 : tokens.find(bytes.substr(cut));
+      if (right >= 0) insert(left, right, bytes, result);
+    }
+  }
+}
+
+void Merger::reserve(size_t pairs) {
+  slots_.assign(std::bit_ceil(2 * pairs + 2), {});
+  mask_ = slots_.size() - 1;
+  shift_ = 64 - std::countr_zero(slots_.size());
+}
+
+void Merger::insert(int32_t left, int32_t right, std::string_view bytes, Result result) {
+  if (bytes.size() == 2) {
+    Result& known =
+        byte_pairs_[size_t{static_cast<unsigned char>(bytes[0])} << 8 | static_cast<unsigned char>(bytes[1])];
+    if (known.rank == no_rank) known = result;
+  }
+  if (2 * (n_pairs_ + 1) > slots_.size()) {
+    HugeVector<Slot> old = std::move(slots_);
+    reserve(2 * n_pairs_);
+    for (const Slot& slot : old) {
+      if (slot.pair != no_pair) slots_[place_of(slot.pair)] = slot;
+    }
+  }
   const uint64_t pair = pair_of(left, right);
-  size_t i = (pair * 0x9E3779B97F4A7C15ULL) >> shift_;
-  while (slots_[i].pair != ~uint64_t{0} && slots_[i].pair != pair) i = (i + 1) & mask_;
-  if (slots_[i].pair != pair) slots_[i] = {pair, result};  // the first listed counts
+  Slot& slot = slots_[place_of(pair)];
+  if (slot.pair == pair) return;  // the first listed counts
+  slot = {pair, result};
+  ++n_pairs_;
 }
 
 void Merger::merge(std::string_view piece, std::vector<int32_t>& out, Scratch& scratch) const {
-  if (piece.size() <= scan_limit) {
-    merge_by_scan(piece, out);
-  } else {
-    merge_by_heap(piece, out, scratch);
+  if (piece.size() <= scan_limit) return merge_by_scan(piece, out);
+  for (size_t window = usual_window; window < piece.size(); window *= 8) {
+    if (merge_by_windows(piece, window, out, scratch)) return;
   }
+  merge_by_heap(piece, scratch.here, scratch);
+  out.insert(out.end(), scratch.here.ids.begin(), scratch.here.ids.end());
+}
+
+// Encodes one window after the other. The last tokens of a window would often be others if the window were longer, so
+// the next begins a few tokens before its end, at a place where the two encodings fit together. If there is none, this
+// is given up: nothing is appended, and the answer is false.
+bool Merger::merge_by_windows(std::string_view piece, size_t window, std::vector<int32_t>& out, Scratch& s) const {
+  constexpr size_t tries = 5;
+  const size_t before = out.size();
+  merge_by_heap(piece.substr(0, window), s.here, s);
+  for (size_t begin = 0; begin + window < piece.size();) {
+    bool joined = false;
+    for (size_t attempt = 1; attempt <= tries && !joined; ++attempt) {
+      const size_t dropped = size_t{1} << attempt;
+      const std::vector<int32_t>& ids = s.here.ids;
+      if (dropped >= ids.size()) break;
+      const size_t kept = ids.size() - dropped;
+      const size_t last = begin + s.here.starts[kept - 1];  // the last token to keep
+      const size_t start = begin + s.here.starts[kept];
+      merge_by_heap(piece.substr(start, window), s.next, s);
+      const size_t next_size = (s.next.ids.size() > 1 ? s.next.starts[1] : std::min(window, piece.size() - start));
+      joined = are_neighbours(piece.substr(last, start + next_size - last), ids[kept - 1], s.next.ids.front(), s);
+      if (!joined) continue;
+      out.insert(out.end(), ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(kept));
+      std::swap(s.here, s.next);
+      begin = start;
+    }
+    if (!joined) {
+      out.resize(before);
+      return false;
+    }
+  }
+  out.insert(out.end(), s.here.ids.begin(), s.here.ids.end());
+  return true;
+}
+
+bool Merger::are_neighbours(std::string_view both, int32_t left, int32_t right, Scratch& s) const {
+  s.pair.ids.clear();
+  if (both.size() <= scan_limit) {
+    merge_by_scan(both, s.pair.ids);
+  } else {
+    merge_by_heap(both, s.pair, s);
+  }
+  return s.pair.ids.size() == 2 && s.pair.ids[0] == left && s.pair.ids[1] == right;
 }
 
 void Merger::merge_by_scan(std::string_view piece, std::vector<int32_t>& out) const {
@@ -103,13 +177,14 @@ void Merger::merge_by_scan(std::string_view piece, std::vector<int32_t>& out) co
   out.insert(out.end(), id.begin(), id.begin() + static_cast<std::ptrdiff_t>(n));
 }
 
-void Merger::merge_by_heap(std::string_view piece, std::vector<int32_t>& out, Scratch& s) const {
+void Merger::merge_by_heap(std::string_view piece, Tokens& out, Scratch& s) const {
   const auto* const bytes = reinterpret_cast<const unsigned char*>(piece.data());
   const auto n = static_cast<uint32_t>(piece.size());
   constexpr uint32_t none = 0xFFFFFFFF;
   // A candidate is the rank and the position of a pair: the smallest has the lowest rank and is its leftmost. One whose
   // rank is no longer that of its position is out of date. Those of the bytes are sorted once, only later ones need
   // the heap.
+  s.bytes += n;
   s.nodes.resize(n);
   s.sorted.clear();
   s.heap.clear();
@@ -152,7 +227,12 @@ void Merger::merge_by_heap(std::string_view piece, std::vector<int32_t>& out, Sc
     if (i > 0) look(node.previous);
     look(i);
   }
-  for (uint32_t i = 0; i != none; i = s.nodes[i].next) out.push_back(s.nodes[i].id);
+  out.ids.clear();
+  out.starts.clear();
+  for (uint32_t i = 0; i != none; i = s.nodes[i].next) {
+    out.ids.push_back(s.nodes[i].id);
+    out.starts.push_back(i);
+  }
 }
 
 }  // namespace mythos

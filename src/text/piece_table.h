@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "text/huge_pages.h"
+
 #ifndef XXH_INLINE_ALL
 #define XXH_INLINE_ALL
 #endif
@@ -27,13 +29,16 @@ struct ShortKey {
   static ShortKey of(const char* p, size_t n, size_t readable) {
     ShortKey key;
     if (readable >= 16) {
+      // Ones for the n bytes to keep, then zeros.
+      static constexpr std::array<uint64_t, 4> ones_then_zeros = {~uint64_t{0}, ~uint64_t{0}, 0, 0};
+      const char* const mask = reinterpret_cast<const char*>(ones_then_zeros.data()) + 16 - n;
+      uint64_t keep_lo, keep_hi;
+      std::memcpy(&keep_lo, mask, 8);
+      std::memcpy(&keep_hi, mask + 8, 8);
       std::memcpy(&key.lo, p, 8);
       std::memcpy(&key.hi, p + 8, 8);
-      // Shifts by 64 are undefined, so the masks are made in two steps.
-      const size_t low = n < 8 ? n : 8;
-      const size_t high = n - low;
-      key.lo &= low == 8 ? ~uint64_t{0} : (uint64_t{1} << 8 * low) - 1;
-      key.hi &= (uint64_t{1} << 8 * high) - 1;
+      key.lo &= keep_lo;
+      key.hi &= keep_hi;
     } else {
       std::array<char, 16> bytes{};
       std::memcpy(bytes.data(), p, n);
@@ -69,6 +74,8 @@ class TokenTable {
     }
     return find_long(bytes);
   }
+  /// Asks for the memory that find_short will read.
+  void prefetch(uint64_t hash) const { __builtin_prefetch(&short_[hash & short_mask_]); }
   [[nodiscard]] int32_t find_short(const ShortKey& key, uint64_t hash) const {
     for (size_t i = hash & short_mask_;; i = (i + 1) & short_mask_) {
       const ShortSlot& s = short_[i];
@@ -97,8 +104,8 @@ class TokenTable {
     std::string_view bytes;
     int32_t id = -1;
   };
-  std::vector<ShortSlot> short_ = std::vector<ShortSlot>(1);
-  std::vector<LongSlot> long_ = std::vector<LongSlot>(1);
+  HugeVector<ShortSlot> short_ = HugeVector<ShortSlot>(1);
+  HugeVector<LongSlot> long_ = HugeVector<LongSlot>(1);
   size_t short_mask_ = 0;
   size_t long_mask_ = 0;
   size_t longest_ = 0;

@@ -86,7 +86,7 @@ struct O200kSplitter::Cursor {
   }
 };
 
-size_t O200kSplitter::next(std::string_view text, size_t begin) const {
+size_t O200kSplitter::next_of_any(std::string_view text, size_t begin) const {
   const auto* const base = reinterpret_cast<const unsigned char*>(text.data());
   const unsigned char* const p = base + begin;
   const Cursor cursor{classes_, base + text.size()};

@@ -2,33 +2,17 @@
 
 #include <algorithm>
 #include <array>
-#include <mutex>
-#include <variant>
+#include <cstring>
 
 #include "base/error.h"
 #include "text/merger.h"
-#include "text/piece_table.h"
+#include "text/piece_cache.h"
+#include "text/pool.h"
 #include "text/splitter.h"
 
 namespace mythos {
 
 namespace {
-
-// Ids of short pieces that are no token by themselves, as merging found them: one place per hash, newest wins.
-class PieceCache {
- public:
-  struct alignas(64) Entry {
-    static constexpr size_t max_ids = 11;
-    ShortKey key;
-    uint32_t n = 0;
-    std::array<int32_t, max_ids> ids{};
-  };
-  [[nodiscard]] Entry& at(uint64_t hash) { return entries_[hash >> (64 - bits)]; }
-
- private:
-  static constexpr int bits = 14;
-  std::vector<Entry> entries_ = std::vector<Entry>(size_t{1} << bits);  // 1 MiB
-};
 
 // What one call of encode works with.
 struct Workspace {
@@ -74,30 +58,20 @@ struct Tokenizer::Impl {
   // A workspace for the time of one call, from those not in use.
   class Lease {
    public:
-    explicit Lease(const Impl& impl) : impl_(impl) {
-      {
-        const std::lock_guard lock(impl.mutex);
-        if (!impl.idle.empty()) {
-          workspace_ = std::move(impl.idle.back());
-          impl.idle.pop_back();
-        }
-      }
-      if (!workspace_) {
-        workspace_ = std::make_unique<Workspace>();
-        if (impl.regex) workspace_->regex.emplace(*impl.regex);
-      }
+    explicit Lease(const Impl& impl) : impl_(impl), workspace_(impl.idle.take()) {
+      if (workspace_) return;
+      workspace_ = std::make_unique<Workspace>();
+      if (impl.regex) workspace_->regex.emplace(*impl.regex);
     }
     ~Lease() {
       workspace_->merging.release_if_large();
-      const std::lock_guard lock(impl_.mutex);
-      if (impl_.idle.size() < max_idle) impl_.idle.push_back(std::move(workspace_));
+      impl_.idle.give(std::move(workspace_));
     }
     Lease(const Lease&) = delete;
     Lease& operator=(const Lease&) = delete;
     Workspace& operator*() const { return *workspace_; }
 
    private:
-    static constexpr size_t max_idle = 256;
     const Impl& impl_;
     std::unique_ptr<Workspace> workspace_;
   };
@@ -121,42 +95,88 @@ struct Tokenizer::Impl {
     }
   }
 
-  void encode_piece(std::string_view text, size_t begin, size_t end, Workspace& w, std::vector<int32_t>& out) const {
-    const size_t n = end - begin;
-    const char* const p = text.data() + begin;
-    if (n == 1) {
-      out.push_back(merger.byte_id(static_cast<unsigned char>(*p)));
+  // A piece on its way: where it is and, if it is short, its key.
+  struct Piece {
+    const char* text;
+    size_t size;
+    ShortKey key;
+    uint64_t hash;
+  };
+
+  // The tables are far larger than the caches nearest to the processor, so pieces go through in batches: while one is
+  // cut out of the text, the memory that those before it will need is on its way.
+  void encode(std::string_view text, Workspace& w, std::vector<int32_t>& out) const {
+    constexpr size_t batch = 32;
+    std::array<Piece, batch> pieces;
+    std::array<int32_t, batch*(PieceCache::Near::max_ids + 1)> ids;  // of the batch so far, not yet in `out`
+    size_t n = 0;
+    const auto flush = [&] {
+      int32_t* end = ids.data();
+      const auto hand_over = [&] {
+        out.insert(out.end(), ids.data(), end);
+        end = ids.data();
+      };
+      for (size_t i = 0; i < n; ++i) {
+        const Piece& piece = pieces[i];
+        if (piece.size <= ShortKey::max_size) {
+          const PieceCache::Near& near = w.cache.near(piece.hash);
+          if (near.key == piece.key) {
+            std::memcpy(end, near.ids.data(), sizeof(near.ids));
+            end += near.n;
+            continue;
+          }
+          hand_over();
+          encode_short(piece, w, out);
+        } else {
+          hand_over();
+          encode_long({piece.text, piece.size}, w, out);
+        }
+      }
+      hand_over();
+      n = 0;
+    };
+    for_each_piece(text, w, [&](size_t begin, size_t end) {
+      Piece& piece = pieces[n++];
+      piece.text = text.data() + begin;
+      piece.size = end - begin;
+      if (piece.size <= ShortKey::max_size) {
+        piece.key = ShortKey::of(piece.text, piece.size, text.size() - begin);
+        piece.hash = piece.key.hash();
+        if (w.cache.near(piece.hash).key != piece.key) {
+          all_tokens.prefetch(piece.hash);
+          __builtin_prefetch(&w.cache.far(piece.hash));
+        }
+      }
+      if (n == batch) flush();
+    });
+    flush();
+  }
+
+  void encode_short(const Piece& piece, Workspace& w, std::vector<int32_t>& out) const {
+    const int32_t id = all_tokens.find_short(piece.key, piece.hash);
+    if (id >= 0) {
+      out.push_back(id);
+      w.cache.remember(piece.key, piece.hash, {&id, 1});
       return;
     }
-    if (n <= ShortKey::max_size) {
-      const ShortKey key = ShortKey::of(p, n, text.size() - begin);
-      const uint64_t hash = key.hash();
-      const int32_t id = all_tokens.find_short(key, hash);
-      if (id >= 0) {
-        out.push_back(id);
-        return;
-      }
-      PieceCache::Entry& entry = w.cache.at(hash);
-      if (entry.key == key) {
-        out.insert(out.end(), entry.ids.begin(), entry.ids.begin() + entry.n);
-        return;
-      }
-      const size_t before = out.size();
-      merger.merge({p, n}, out, w.merging);
-      const size_t count = out.size() - before;
-      if (count <= PieceCache::Entry::max_ids) {
-        entry.key = key;
-        entry.n = static_cast<uint32_t>(count);
-        std::copy_n(out.begin() + static_cast<std::ptrdiff_t>(before), count, entry.ids.begin());
-      }
+    const PieceCache::Far& far = w.cache.far(piece.hash);
+    if (far.key == piece.key) {
+      out.insert(out.end(), far.ids.begin(), far.ids.begin() + far.n);
+      w.cache.remember(piece.key, piece.hash, {far.ids.data(), far.n});
       return;
     }
-    if (const int32_t id = all_tokens.find_long({p, n}); id >= 0) {
+    const size_t before = out.size();
+    merger.merge({piece.text, piece.size}, out, w.merging);
+    w.cache.remember_merged(piece.key, piece.hash, std::span(out).subspan(before));
+  }
+
+  void encode_long(std::string_view piece, Workspace& w, std::vector<int32_t>& out) const {
+    if (const int32_t id = all_tokens.find_long(piece); id >= 0) {
       out.push_back(id);
       return;
     }
-    for (size_t done = 0; done < n; done += Merger::piece_limit) {
-      merger.merge({p + done, std::min(n - done, Merger::piece_limit)}, out, w.merging);
+    for (size_t done = 0; done < piece.size(); done += Merger::piece_limit) {
+      merger.merge(piece.substr(done, Merger::piece_limit), out, w.merging);
     }
   }
 
@@ -167,8 +187,7 @@ struct Tokenizer::Impl {
   std::unique_ptr<RegexSplitter> regex;  // if the rule is not o200k's
   std::string fingerprint;
   int64_t n_ids = 0;
-  mutable std::mutex mutex;
-  mutable std::vector<std::unique_ptr<Workspace>> idle;
+  mutable Pool<Workspace> idle;
 };
 
 Tokenizer Tokenizer::load(const std::filesystem::path& path) { return Tokenizer(load_vocabulary(path), path.string()); }
@@ -179,7 +198,7 @@ Tokenizer::Tokenizer(Vocabulary vocabulary, std::string_view where)
 void Tokenizer::encode(std::string_view text, std::vector<int32_t>& out) const {
   const Impl::Lease lease(*impl_);
   Workspace& w = *lease;
-  impl_->for_each_piece(text, w, [&](size_t begin, size_t end) { impl_->encode_piece(text, begin, end, w, out); });
+  impl_->encode(text, w, out);
 }
 
 std::vector<int32_t> Tokenizer::encode(std::string_view text) const {
@@ -194,6 +213,13 @@ std::vector<size_t> Tokenizer::split(std::string_view text) const {
   std::vector<size_t> ends;
   impl_->for_each_piece(text, *lease, [&](size_t, size_t end) { ends.push_back(end); });
   return ends;
+}
+
+size_t Tokenizer::count_pieces(std::string_view text) const {
+  const Impl::Lease lease(*impl_);
+  size_t n = 0;
+  impl_->for_each_piece(text, *lease, [&](size_t, size_t) { ++n; });
+  return n;
 }
 
 std::string Tokenizer::decode(std::span<const int32_t> ids) const {

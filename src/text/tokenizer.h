@@ -38,6 +38,8 @@ class Tokenizer {
 
   /// The pieces within which merges happen: the ends of all of them, in order.
   [[nodiscard]] std::vector<size_t> split(std::string_view text) const;
+  /// How many there are; takes no memory.
+  [[nodiscard]] size_t count_pieces(std::string_view text) const;
 
   /// Largest ordinary id + 1: 199,998 for o200k. Added special tokens do not count; in our own trained files the
   /// end-of-text token, the last id, does.

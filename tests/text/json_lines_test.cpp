@@ -1,7 +1,10 @@
 #include "text/json_lines.h"
 
-#include <sstream>
+#include <algorithm>
+#include <thread>
+#include <utility>
 
+#include "text/encode_lines.h"
 #include "text_testing.h"
 
 namespace mythos {
@@ -11,11 +14,19 @@ using testing::error_of;
 using namespace std::string_literals;
 
 std::string field(std::string_view line) { return json_text_field(line, "text"); }
+// Gives the input in parts of `part` bytes.
+LineStreams streams(std::string_view input, std::string& out, size_t part = 7) {
+  return {[input, part](char* bytes, size_t size, const std::atomic<bool>&) mutable {
+            const size_t n = input.substr(0, std::min(part, size)).copy(bytes, size);
+            input.remove_prefix(n);
+            return n;
+          },
+          [&out](std::string_view bytes) { out += bytes; }};
+}
 std::string run(const std::string& input) {
-  std::istringstream in(input);
-  std::ostringstream out;
-  encode_json_lines(in, out, testing::o200k());
-  return out.str();
+  std::string out;
+  encode_json_lines(streams(input, out), testing::o200k());
+  return out;
 }
 
 TEST(JsonText, FindsTheFieldAmongOthers) {
@@ -95,10 +106,62 @@ TEST(JsonLines, TheGivenVectorsGoThrough) {
 
 TEST(JsonLines, ErrorsNameTheLine) {
   EXPECT_HAS(error_of([] { run("{\"text\":\"a\"}\n\n{\"text\":3}\n"); }), "line 3: ");
-  std::istringstream in("{\"text\":\"a\"}\n");
-  std::ostringstream out;
-  out.setstate(std::ios::badbit);
-  EXPECT_HAS(error_of([&] { encode_json_lines(in, out, testing::o200k()); }), "cannot write");
+  std::string out;
+  EXPECT_THROW(encode_json_lines(streams("{\"text\":\"a\"}\n\n{\"text\":3}\n", out), testing::o200k()), Error);
+  EXPECT_EQ(out, "{\"ids\":[64]}\n");
+}
+
+TEST(JsonLines, ManyThreadsKeepTheOrder) {
+  std::string input, expected;
+  Random random(7);
+  for (int i = 0; i < 3000; ++i) {
+    const std::string text(random.below(i % 100 == 0 ? 100'000 : 200), static_cast<char>('a' + i % 26));
+    input += nlohmann::json({{"text", text}}).dump() + "\n";
+    expected += nlohmann::json({{"ids", testing::o200k().encode(text)}}).dump() + "\n";
+  }
+  for (const int threads : {1, 2, 5}) {
+    for (const size_t part : {size_t{1000}, size_t{1} << 20}) {
+      std::string out;
+      EXPECT_EQ(encode_json_lines(streams(input, out, part), testing::o200k(), threads), 3000);
+      EXPECT_TRUE(out == expected) << threads << " " << part;
+    }
+  }
+}
+
+TEST(JsonLines, ManyThreadsStopAtTheFirstBadLine) {
+  std::string input;
+  for (int i = 1; i <= 20'000; ++i) input += i == 7000 || i == 7100 ? "{\"text\":}\n" : "{\"text\":\"a\"}\n";
+  for (const int threads : {1, 4}) {
+    std::string out;
+    EXPECT_HAS(error_of([&] { encode_json_lines(streams(input, out, 500), testing::o200k(), threads); }),
+               "line 7000: ");
+    EXPECT_EQ(std::count(out.begin(), out.end(), '\n'), 6999);
+  }
+}
+
+// One thread meets the bad line while another waits for more, which does not come.
+TEST(JsonLines, AnErrorEndsTheWaitForMore) {
+  bool first = true;
+  const LineStreams waiting = {[&](char* bytes, size_t size, const std::atomic<bool>& given_up) {
+                                 if (std::exchange(first, false)) return "bad\n"s.copy(bytes, size);
+                                 while (!given_up) std::this_thread::yield();
+                                 return size_t{0};
+                               },
+                               [](std::string_view) {}};
+  EXPECT_HAS(error_of([&] { encode_json_lines(waiting, testing::o200k(), 3); }), "line 1: ");
+}
+
+TEST(JsonLines, WhatCannotBeReadOrWrittenEndsTheWork) {
+  std::string out;
+  const std::string input = "{\"text\":\"a\"}\n";
+  for (const int threads : {1, 3}) {
+    LineStreams broken = streams(input, out);
+    broken.write = [](std::string_view) { throw failure("cannot write"); };
+    EXPECT_HAS(error_of([&] { encode_json_lines(broken, testing::o200k(), threads); }), "cannot write");
+    broken = streams(input, out);
+    broken.read = [](char*, size_t, const std::atomic<bool>&) -> size_t { throw failure("cannot read"); };
+    EXPECT_HAS(error_of([&] { encode_json_lines(broken, testing::o200k(), threads); }), "cannot read");
+  }
 }
 
 }  // namespace
