@@ -63,7 +63,6 @@ void enter_folders(Run& run, bool fresh) {
     throw refusal(fmt::format("another run has begun in {} just now", run.dir.string()), "start again");
   }
   run.store->prepare();
-  run.store->prune();
 }
 
 }  // namespace mythos

@@ -101,8 +101,6 @@ void check_machine(const Run& run, const MemoryPlan& memory, int64_t checkpoint_
 // The loader at the row where the run goes on; where the data is not what the checkpoint's position is of, a refusal or
 // with `force` the data's begin.
 void open_loader(Run& run, bool force) {
-  run.data.storage->pin(run.checkpoint && !run.weights_only ? commits_of(run.checkpoint->meta.data)
-                                                            : std::map<std::string, std::string>());
   run.sources = open_sources(run.data);
   const Encoder encoder = encoder_of(*run.tokenizer);
   if (run.checkpoint && !run.weights_only && !run.data_from_start) {
@@ -143,6 +141,7 @@ Run prepare_run(const TrainRequest& request) {
   if (!request.fresh) lock_folders(run);
   find_checkpoint(run, request);
   run.data = data_options(run.config);
+  if (run.checkpoint && !run.weights_only) run.data.storage->pin(commits_of(run.checkpoint->meta.data));
   run.tokenizer = load_tokenizer(run.config.tokenizer.path, *run.data.storage);
   run.config.resolve_vocab(run.tokenizer->n_ordinary());
   run.data.vocab_size = run.config.model.vocab_size;
@@ -162,6 +161,8 @@ Run prepare_run(const TrainRequest& request) {
   const auto memory = plan_memory(run.config.model, run.batch.micro_batch, run.config.train.seq_len, most_loops,
                                   run.recompute, element);
   const int64_t size = checkpoint_bytes(run.config.model);
+  // What keep_last no longer keeps makes room.
+  if (!request.fresh && run.checkpoint && run.checkpoint->path().parent_path() == run.store->dir()) run.store->prune();
   check_machine(run, memory, size, request);
 
   // Only now, with all of it known to be good, is anything created or moved.

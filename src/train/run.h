@@ -1,6 +1,7 @@
 // A training run before its first step: everything resolved, checked and said.
 #pragma once
 
+#include "base/lock.h"
 #include "checkpoint/store.h"
 #include "config/batch_plan.h"
 #include "config/run_config.h"
@@ -9,7 +10,6 @@
 #include "optim/schedule.h"
 #include "plan/flops.h"
 #include "plan/memory.h"
-#include "base/lock.h"
 
 #include <filesystem>
 #include <memory>
@@ -67,8 +67,8 @@ struct Run {
 
 /// Reads the configuration, the tokenizer and the data's index, decides device, batch and memory, finds what to go on
 /// from, and prints all of it. Throws Error: usage (2) for what cannot be, refusal (3) for what would end badly and is
-/// not forced. Only once all of that is settled is a folder created, or with `fresh` set aside; damaged checkpoints of
-/// a run to go on with are renamed before.
+/// not forced. Only once all of that is settled is a folder created, or with `fresh` set aside; of a
+/// run to go on with, damaged checkpoints are renamed and those that keep_last no longer keeps removed before.
 Run prepare_run(const TrainRequest& request);
 
 /// Moves a folder out of the way: DIR.1, DIR.2, ... the first free one, which is returned.

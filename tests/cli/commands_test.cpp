@@ -136,7 +136,7 @@ TEST_F(CommandsTest, GenerateRepeatsItselfAndStreams) {
   json.insert(json.end(), {"--json", "--seed", "5", "--temperature", "1.3"});
   const Json j = json_of(json);
   EXPECT_EQ(j["ids"].size(), 12U);
-  EXPECT_EQ(j["ids"], json_of(json)["ids"]);
+  EXPECT_EQ(Tokenizer::load(tokenizer()).decode(j["ids"].get<std::vector<int32_t>>()) + "\n", a.out);
   const Outcome nothing = run({"generate", checkpoint(), "The", "--max-new-tokens", "0"});
   EXPECT_EQ(nothing.code, 0);
   EXPECT_EQ(nothing.out, "");
