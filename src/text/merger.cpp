@@ -64,7 +64,8 @@ void Merger::learn_pairs(const Vocabulary& vocabulary, const TokenTable& tokens)
 }
 
 void Merger::reserve(size_t pairs) {
-  slots_.assign(std::bit_ceil(2 * pairs + 2), {});
+  slots_.assign(std::bit_ceil(2 * pairs + 64), {});
+  filter_.assign((slots_.size() << filter_bits_per_slot_log2) / 64, 0);
   mask_ = slots_.size() - 1;
   shift_ = 64 - std::countr_zero(slots_.size());
 }
@@ -75,17 +76,21 @@ void Merger::insert(int32_t left, int32_t right, std::string_view bytes, Result 
         byte_pairs_[size_t{static_cast<unsigned char>(bytes[0])} << 8 | static_cast<unsigned char>(bytes[1])];
     if (known.rank == no_rank) known = result;
   }
+  const auto put = [this](const Slot& slot) {
+    const uint64_t bit = hash_of(slot.pair) >> (shift_ - filter_bits_per_slot_log2);
+    filter_[bit / 64] |= uint64_t{1} << bit % 64;
+    slots_[place_of(slot.pair)] = slot;
+  };
   if (2 * (n_pairs_ + 1) > slots_.size()) {
-    HugeVector<Slot> old = std::move(slots_);
+    const HugeVector<Slot> old = std::move(slots_);
     reserve(2 * n_pairs_);
     for (const Slot& slot : old) {
-      if (slot.pair != no_pair) slots_[place_of(slot.pair)] = slot;
+      if (slot.pair != no_pair) put(slot);
     }
   }
   const uint64_t pair = pair_of(left, right);
-  Slot& slot = slots_[place_of(pair)];
-  if (slot.pair == pair) return;  // the first listed counts
-  slot = {pair, result};
+  if (slots_[place_of(pair)].pair == pair) return;  // the first listed counts
+  put({pair, result});
   ++n_pairs_;
 }
 
@@ -100,27 +105,35 @@ void Merger::merge(std::string_view piece, std::vector<int32_t>& out, Scratch& s
 
 // Encodes one window after the other. The last tokens of a window would often be others if the window were longer, so
 // the next begins a few tokens before its end, at a place where the two encodings fit together. If there is none, this
-// is given up: nothing is appended, and the answer is false.
+// is given up: nothing is appended, and the answer is false. Where a window ends with a token that repeats, as the text
+// does from there on, the repetitions are counted and not encoded: the token is a neighbour of itself.
 bool Merger::merge_by_windows(std::string_view piece, size_t window, std::vector<int32_t>& out, Scratch& s) const {
-  constexpr size_t tries = 5;
+  constexpr size_t most_dropped = 32;
   const size_t before = out.size();
   merge_by_heap(piece.substr(0, window), s.here, s);
   for (size_t begin = 0; begin + window < piece.size();) {
+    const std::vector<int32_t>& ids = s.here.ids;
     bool joined = false;
-    for (size_t attempt = 1; attempt <= tries && !joined; ++attempt) {
-      const size_t dropped = size_t{1} << attempt;
-      const std::vector<int32_t>& ids = s.here.ids;
-      if (dropped >= ids.size()) break;
+    for (size_t dropped = 2; dropped <= most_dropped && dropped < ids.size(); dropped *= 2) {
       const size_t kept = ids.size() - dropped;
-      const size_t last = begin + s.here.starts[kept - 1];  // the last token to keep
-      const size_t start = begin + s.here.starts[kept];
+      const size_t last = begin + s.here.starts[kept - 1];  // where the last token to keep is
+      const size_t size = begin + s.here.starts[kept] - last;
+      size_t repeats = 0;  // of that token
+      if (kept > 1 && ids[kept - 2] == ids[kept - 1]) {
+        const std::string_view token = piece.substr(last, size);
+        while (piece.substr(last + (repeats + 1) * size, size) == token) ++repeats;
+        repeats -= std::min(repeats, dropped);
+      }
+      const size_t start = last + (repeats + 1) * size;
       merge_by_heap(piece.substr(start, window), s.next, s);
-      const size_t next_size = (s.next.ids.size() > 1 ? s.next.starts[1] : std::min(window, piece.size() - start));
-      joined = are_neighbours(piece.substr(last, start + next_size - last), ids[kept - 1], s.next.ids.front(), s);
+      const size_t next_size = s.next.ids.size() > 1 ? s.next.starts[1] : std::min(window, piece.size() - start);
+      joined = are_neighbours(piece.substr(start - size, size + next_size), ids[kept - 1], s.next.ids.front(), s);
       if (!joined) continue;
       out.insert(out.end(), ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(kept));
+      out.insert(out.end(), repeats, ids[kept - 1]);
       std::swap(s.here, s.next);
       begin = start;
+      break;
     }
     if (!joined) {
       out.resize(before);
@@ -165,6 +178,8 @@ void Merger::merge_by_scan(std::string_view piece, std::vector<int32_t>& out) co
     }
     if (rank[best] == no_rank) break;
     id[best] = merged[best];
+    if (best > 0) prefetch(id[best - 1], id[best]);
+    if (best + 2 < n) prefetch(id[best], id[best + 2]);
     --n;
     for (size_t i = best + 1; i < n; ++i) id[i] = id[i + 1];
     for (size_t i = best + 1; i + 1 < n; ++i) {
@@ -189,19 +204,20 @@ void Merger::merge_by_heap(std::string_view piece, Tokens& out, Scratch& s) cons
   s.sorted.clear();
   s.heap.clear();
   for (uint32_t i = 0; i < n; ++i) {
-    const uint32_t rank = i + 1 < n ? byte_pairs_[size_t{bytes[i]} << 8 | bytes[i + 1]].rank : no_rank;
-    s.nodes[i] = {byte_id_[bytes[i]], rank, i - 1, i + 1 < n ? i + 1 : none};
-    if (rank != no_rank) s.sorted.push_back(uint64_t{rank} << 32 | i);
+    const Result r = i + 1 < n ? byte_pairs_[size_t{bytes[i]} << 8 | bytes[i + 1]] : Result();
+    s.nodes[i] = {byte_id_[bytes[i]], r.id, r.rank, i - 1, i + 1 < n ? i + 1 : none};
+    if (r.rank != no_rank) s.sorted.push_back(uint64_t{r.rank} << 32 | i);
   }
   if (!std::is_sorted(s.sorted.begin(), s.sorted.end())) std::sort(s.sorted.begin(), s.sorted.end());
   const auto later = std::greater<uint64_t>();
   const auto look = [&](uint32_t i) {
     Node& node = s.nodes[i];
-    const uint32_t rank = node.next == none ? no_rank : find(node.id, s.nodes[node.next].id).rank;
-    if (rank == node.rank) return;  // it is a candidate already
-    node.rank = rank;
-    if (rank == no_rank) return;
-    s.heap.push_back(uint64_t{rank} << 32 | i);
+    const Result r = node.next == none ? Result() : find(node.id, s.nodes[node.next].id);
+    node.merged = r.id;
+    if (r.rank == node.rank) return;  // it is a candidate already
+    node.rank = r.rank;
+    if (r.rank == no_rank) return;
+    s.heap.push_back(uint64_t{r.rank} << 32 | i);
     std::push_heap(s.heap.begin(), s.heap.end(), later);
   };
   size_t taken = 0;  // of s.sorted
@@ -219,10 +235,14 @@ void Merger::merge_by_heap(std::string_view piece, Tokens& out, Scratch& s) cons
     Node& node = s.nodes[i];
     if (node.rank != best >> 32) continue;
     Node& gone = s.nodes[node.next];
-    node.id = find(node.id, gone.id).id;
+    node.id = node.merged;
     node.rank = gone.rank = no_rank;
     node.next = gone.next;
-    if (node.next != none) s.nodes[node.next].previous = i;
+    if (node.next != none) {
+      s.nodes[node.next].previous = i;
+      prefetch(node.id, s.nodes[node.next].id);
+    }
+    if (i > 0) prefetch(s.nodes[node.previous].id, node.id);
     ++s.merges;
     if (i > 0) look(node.previous);
     look(i);

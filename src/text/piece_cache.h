@@ -43,7 +43,7 @@ class PieceCache {
 
  private:
   static constexpr int near_bits = 13;  // 256 KiB
-  static constexpr int far_bits = 14;   // 1 MiB
+  static constexpr int far_bits = 15;   // 2 MiB
 
   template <class Entry>
   static void fill(Entry& entry, const ShortKey& key, std::span<const int32_t> ids) {

@@ -95,6 +95,7 @@ struct Tokenizer::Impl {
     }
   }
 
+  static constexpr size_t batch = 32;
   // A piece on its way: where it is and, if it is short, its key.
   struct Piece {
     const char* text;
@@ -103,38 +104,11 @@ struct Tokenizer::Impl {
     uint64_t hash;
   };
 
-  // The tables are far larger than the caches nearest to the processor, so pieces go through in batches: while one is
-  // cut out of the text, the memory that those before it will need is on its way.
+  // The tables are larger than the caches nearest to the processor, so pieces go through in batches and each step asks
+  // for the memory that the next will read: cut the text, look into the near cache, look into the large tables.
   void encode(std::string_view text, Workspace& w, std::vector<int32_t>& out) const {
-    constexpr size_t batch = 32;
     std::array<Piece, batch> pieces;
-    std::array<int32_t, batch*(PieceCache::Near::max_ids + 1)> ids;  // of the batch so far, not yet in `out`
     size_t n = 0;
-    const auto flush = [&] {
-      int32_t* end = ids.data();
-      const auto hand_over = [&] {
-        out.insert(out.end(), ids.data(), end);
-        end = ids.data();
-      };
-      for (size_t i = 0; i < n; ++i) {
-        const Piece& piece = pieces[i];
-        if (piece.size <= ShortKey::max_size) {
-          const PieceCache::Near& near = w.cache.near(piece.hash);
-          if (near.key == piece.key) {
-            std::memcpy(end, near.ids.data(), sizeof(near.ids));
-            end += near.n;
-            continue;
-          }
-          hand_over();
-          encode_short(piece, w, out);
-        } else {
-          hand_over();
-          encode_long({piece.text, piece.size}, w, out);
-        }
-      }
-      hand_over();
-      n = 0;
-    };
     for_each_piece(text, w, [&](size_t begin, size_t end) {
       Piece& piece = pieces[n++];
       piece.text = text.data() + begin;
@@ -142,14 +116,44 @@ struct Tokenizer::Impl {
       if (piece.size <= ShortKey::max_size) {
         piece.key = ShortKey::of(piece.text, piece.size, text.size() - begin);
         piece.hash = piece.key.hash();
-        if (w.cache.near(piece.hash).key != piece.key) {
-          all_tokens.prefetch(piece.hash);
-          __builtin_prefetch(&w.cache.far(piece.hash));
-        }
+        __builtin_prefetch(&w.cache.near(piece.hash));
       }
-      if (n == batch) flush();
+      if (n == batch) {
+        encode_batch(pieces, w, out);
+        n = 0;
+      }
     });
-    flush();
+    encode_batch({pieces.data(), n}, w, out);
+  }
+
+  void encode_batch(std::span<const Piece> pieces, Workspace& w, std::vector<int32_t>& out) const {
+    for (const Piece& piece : pieces) {
+      if (piece.size > ShortKey::max_size || w.cache.near(piece.hash).key == piece.key) continue;
+      all_tokens.prefetch(piece.hash);
+      __builtin_prefetch(&w.cache.far(piece.hash));
+    }
+    std::array<int32_t, batch*(PieceCache::Near::max_ids + 1)> ids;  // not yet in `out`
+    int32_t* end = ids.data();
+    const auto hand_over = [&] {
+      out.insert(out.end(), ids.data(), end);
+      end = ids.data();
+    };
+    for (const Piece& piece : pieces) {
+      if (piece.size > ShortKey::max_size) {
+        hand_over();
+        encode_long({piece.text, piece.size}, w, out);
+        continue;
+      }
+      const PieceCache::Near& near = w.cache.near(piece.hash);
+      if (near.key == piece.key) {
+        std::memcpy(end, near.ids.data(), sizeof(near.ids));
+        end += near.n;
+      } else {
+        hand_over();
+        encode_short(piece, w, out);
+      }
+    }
+    hand_over();
   }
 
   void encode_short(const Piece& piece, Workspace& w, std::vector<int32_t>& out) const {

@@ -45,8 +45,8 @@ std::string random_text(Random& random) {
     case 2: {  // one block, with special ones between
       const auto block = static_cast<uint32_t>(random.below(random.below(2) == 0 ? 0x30 : 0x200)) << 8;
       for (size_t i = 0; i < size; ++i) {
-        text +=
-            random.below(5) == 0 ? one_of(special) : any_character(random, block >= 0xD800 && block <= 0xDFFF ? 0 : block, 256);
+        text += random.below(5) == 0 ? one_of(special)
+                                     : any_character(random, block >= 0xD800 && block <= 0xDFFF ? 0 : block, 256);
       }
       break;
     }
@@ -58,10 +58,15 @@ std::string random_text(Random& random) {
       for (size_t i = 0; i < size; ++i) text += one_of(few);
       break;
     }
-    default: {  // one long piece: longer than what is merged at once
-      const std::string_view letters = random.below(2) == 0 ? "etaoin" : "abcdefghijklmnopqrstuvwxyz";
+    default: {  // one long piece: longer than what is merged at once; it may repeat itself in part
+      const std::vector<std::string> alphabets = {"etaoin", "abcdefghijklmnopqrstuvwxyz", "a", "-=", "_", " ", "\n"};
+      const std::string& letters = one_of(alphabets);
       const size_t length = random.below(20) == 0 ? 3000 : 10 * size / 3 + 1;
       for (size_t i = 0; i < length; ++i) text += letters[random.below(letters.size())];
+      if (random.below(3) == 0) {
+        const size_t period = 1 + random.below(8);
+        for (size_t i = period + random.below(100); i + 3 < length; ++i) text[i] = text[i - period];
+      }
     }
   }
   return text;
