@@ -45,8 +45,8 @@ std::string random_text(Random& random) {
     case 2: {  // one block, with special ones between
       const auto block = static_cast<uint32_t>(random.below(random.below(2) == 0 ? 0x30 : 0x200)) << 8;
       for (size_t i = 0; i < size; ++i) {
-        text +=
-            random.below(5) == 0 ? one_of(special) : any_character(random, block >= 0xD800 && block <= 0xDFFF ? 0 : block, 256);
+        text += random.below(5) == 0 ? one_of(special)
+                                     : any_character(random, block >= 0xD800 && block <= 0xDFFF ? 0 : block, 256);
       }
       break;
     }
