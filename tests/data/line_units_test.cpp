@@ -197,6 +197,27 @@ TEST(LineUnits, rows_of_compressed_text_are_those_of_plain_text) {
   }
 }
 
+// Units of long documents are not held in memory: they are read from the file anew.
+TEST(LineUnits, units_too_large_to_hold_are_read_line_by_line) {
+  const TempFolder folder;
+  std::string text;
+  const std::string filling(70'000, 'x');
+  for (int64_t i = 0; i < 1200; ++i) text += "{\"text\": \"" + std::to_string(i) + filling + "\"}\n";
+  const std::string path = folder.write("a.jsonl", text);
+  ASSERT_TRUE(compress("gzip -1", path));
+  const auto units = open_line_units(path + ".gz", [&] { return std::make_shared<Counting>(path + ".gz", false); },
+                                     {true, "text", 1 << 20});
+  for (const int64_t part : {0, 1, 0}) {
+    ASSERT_TRUE(units->has(part, {}));
+    const auto reader = units->read(part, {});
+    Entry entry;
+    int64_t i = 1000 * part;
+    for (; reader->next(entry); ++i) ASSERT_EQ(entry.text, std::to_string(i) + filling);
+    EXPECT_EQ(i, part == 0 ? 1000 : 1200);
+  }
+  EXPECT_EQ(units->count({}), 2);
+}
+
 TEST(LineUnits, plain_text_under_a_compressed_name_says_so) {
   const TempFolder folder;
   auto options = options_for(folder.write("a.txt.gz", "this is not compressed at all"), 1);
