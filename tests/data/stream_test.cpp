@@ -257,11 +257,14 @@ TEST_F(Stream, a_stall_does_not_hold_up_the_end) {
 
 TEST_F(Stream, a_file_that_changes_is_an_error) {
   auto options = hub();
-  options.prefetch = 0;
-  RowLoader loader(options, number_encoder());
-  take(loader, seq_len, 10);
-  server_->fault({{"path", "part-"}, {"origin", "cdn"}, {"kind", "etag"}, {"etag", "\"other\""}, {"times", 1000}});
-  const auto line = error_of([&] { take(loader, seq_len, 3000); }, ExitCode::failed);
+  server_->fault(
+      {{"path", "part-0"}, {"origin", "cdn"}, {"kind", "etag"}, {"etag", "\"other\""}, {"times", 1000}, {"skip", 4}});
+  const auto line = error_of(
+      [&] {
+        RowLoader loader(options, number_encoder());
+        take(loader, seq_len, 3000);
+      },
+      ExitCode::failed);
   EXPECT_CONTAINS(line, "changed");
 }
 
