@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <utility>
 
@@ -77,6 +78,46 @@ class Sample {
   double figure_figure_ = 0, figure_size_ = 0, size_size_ = 0;  // sums of products
 };
 
+// So many times each unit is drawn: every one once where there are few, else by stored bytes in even steps.
+std::map<size_t, int64_t> draw(const std::vector<double>& stored) {
+  std::map<size_t, int64_t> drawn;
+  const double all = std::accumulate(stored.begin(), stored.end(), 0.0);
+  if (stored.size() <= sampled_units || all <= 0) {
+    for (const size_t i : spread(stored.size(), sampled_units)) drawn[i] = 1;
+    return drawn;
+  }
+  double before = 0;
+  size_t i = 0;
+  for (size_t n = 0; n < sampled_units; ++n) {
+    const double at = (static_cast<double>(n) + 0.5) / static_cast<double>(sampled_units) * all;
+    while (i + 1 < stored.size() && before + stored[i] <= at) before += stored[i++];
+    ++drawn[i];
+  }
+  return drawn;
+}
+
+// The text of the source from how much text a stored byte gives in units drawn by stored bytes.
+Estimate by_stored_bytes(const std::vector<double>& ratios, const std::vector<double>& stored, const Estimate& sum,
+                         const SourceReport& report) {
+  if (ratios.size() < 2) return {sum.value, sum.value};
+  double all = std::accumulate(stored.begin(), stored.end(), 0.0);
+  // Where only some files were looked into, the others are taken to be like them.
+  const Estimate files =
+      report.files_read < report.files ? Estimate{report.documents.value, report.documents.error} : Estimate{1, 0};
+  const auto n = static_cast<double>(ratios.size());
+  const double mean = std::accumulate(ratios.begin(), ratios.end(), 0.0) / n;
+  double squares = 0;
+  for (const double ratio : ratios) squares += (ratio - mean) * (ratio - mean);
+  if (report.files_read < report.files) {
+    all *= static_cast<double>(report.files) / static_cast<double>(report.files_read);
+  }
+  const double value = mean * all;
+  const double spread_error = 1.96 * std::sqrt(squares / (n - 1) / n) * all;
+  const double inside = sum.value > 0 ? sum.error / sum.value * value : 0;
+  const double of_files = files.value > 0 ? files.error / files.value * value : 0;
+  return {value, std::hypot(std::hypot(spread_error, inside), of_files)};
+}
+
 }  // namespace
 
 Estimate scaled(const std::vector<double>& figures, const std::vector<double>& sizes, const Estimate& documents) {
@@ -137,18 +178,25 @@ SourceReport inspect(const Corpus& corpus, const Encoder* encoder, int n_samples
     report.documents = scaled(documents_in, sizes, {static_cast<double>(report.bytes), 0});
   }
 
-  // Of some units all documents are measured, and every few of them encoded: how many bytes a document has varies far
-  // more than how many tokens a byte gives.
-  Sample lengths;  // documents -> bytes
-  Sample density;  // bytes -> tokens
+  // Which units are looked into is drawn by their stored bytes, so that the few large ones of a skewed source are not
+  // missed. Of these all documents are measured, and every few of them encoded: how many bytes a document has varies
+  // far more than how many tokens a byte gives.
+  std::vector<double> stored;
+  for (const Unit& unit : units) stored.push_back(static_cast<double>(corpus.info(unit.file, unit.part).bytes));
+  const std::map<size_t, int64_t> drawn = draw(stored);
+  const bool every_unit = drawn.size() == units.size();
+  Sample density;              // bytes -> tokens
+  std::vector<double> ratios;  // text to stored bytes, one for each draw
+  Estimate sum;                // of the text of the drawn units
   std::vector<int32_t> ids;
-  const auto drawn = spread(units.size(), sampled_units);
   const int64_t encoded_of_each = drawn.empty() ? 0 : encoded_documents / std::ssize(drawn);
   const bool few = drawn.size() < 8;  // then single documents count as drawn, to see how they differ
-  for (const size_t i : drawn) {
-    const int64_t stride = std::max<int64_t>(1, corpus.info(units[i].file, units[i].part).documents / encoded_of_each);
+  for (const auto& [i, times] : drawn) {
+    const int64_t documents = corpus.info(units[i].file, units[i].part).documents;
+    const int64_t stride = std::max<int64_t>(1, documents / encoded_of_each);
     const auto reader = corpus.read(units[i].file, units[i].part);
     Entry entry;
+    Sample lengths;  // documents -> bytes
     bool shown = false;
     double bytes_here = 0;
     for (int64_t n = 0; n < most_of_unit && bytes_here < most_bytes_of_unit && reader->next(entry); ++n) {
@@ -160,7 +208,7 @@ SourceReport inspect(const Corpus& corpus, const Encoder* encoder, int n_samples
       const auto bytes = static_cast<double>(prepared ? entry.text_bytes : has_text ? std::ssize(entry.text) : 0);
       bytes_here += bytes;
       lengths.add(bytes, static_cast<double>(entry.count));
-      if (few) lengths.close();
+      lengths.close();
       if (!has_text || (!prepared && n % stride != 0)) continue;
       if (prepared) {
         density.add(static_cast<double>(entry.ids.size()), bytes);
@@ -178,11 +226,14 @@ SourceReport inspect(const Corpus& corpus, const Encoder* encoder, int n_samples
       }
     }
     report.sampled_bytes += static_cast<int64_t>(bytes_here);
-    lengths.close();
     density.close();
+    const Estimate whole = lengths.scaled_to({static_cast<double>(documents), 0});
+    sum.value += whole.value;
+    sum.error = std::hypot(sum.error, whole.error);
+    if (stored[i] > 0) ratios.insert(ratios.end(), static_cast<size_t>(times), whole.value / stored[i]);
   }
   report.files_skipped = corpus.files_skipped();
-  report.text_bytes = lengths.scaled_to(report.documents);
+  report.text_bytes = every_unit && all ? sum : by_stored_bytes(ratios, stored, sum, report);
   if (density.figure() > 0 || encoder != nullptr) {
     report.sampled_tokens = static_cast<int64_t>(density.figure());
     report.tokens = density.scaled_to(report.text_bytes);

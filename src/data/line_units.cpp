@@ -76,7 +76,7 @@ class LineUnits : public DataFile {
       lines =
           std::make_unique<LineReader>(stream_of(read_ahead(source(), p.offset, p.bytes), p.offset, p.offset + p.bytes),
                                        p.offset, format_.max_document_bytes, stop);
-    } else if (p.bytes > max_held_bytes) {
+    } else if (p.large) {
       lines = std::make_unique<LinesUntil>(lines_from(p.offset, stop), p.offset + p.bytes);
     } else {
       lines = std::make_unique<StoredLines>(replay(part, stop));
@@ -105,6 +105,7 @@ class LineUnits : public DataFile {
     int64_t first_line = 1;
     int64_t documents = 0;
     uint64_t bytes = 0;
+    bool large = false;   // more than is held in memory
     std::string problem;  // what ends the file here
   };
 
@@ -229,7 +230,7 @@ class LineUnits : public DataFile {
   }
 
   void restart_part(uint64_t offset, int64_t line) {
-    open_part_ = {.offset = offset, .first_line = line, .documents = 0, .bytes = 0, .problem = ""};
+    open_part_ = {.offset = offset, .first_line = line, .documents = 0, .bytes = 0, .large = false, .problem = ""};
     open_store_ = std::make_shared<StoredLines::Store>();
     too_large_ = false;
   }
@@ -237,7 +238,7 @@ class LineUnits : public DataFile {
   void hold(const Line& line) {
     if (too_large_) return;
     open_store_->add(line);
-    if (open_store_->text.size() <= max_held_bytes) return;
+    if (open_store_->memory() <= max_held_bytes) return;
     open_store_ = std::make_shared<StoredLines::Store>();
     too_large_ = true;
   }
@@ -245,6 +246,7 @@ class LineUnits : public DataFile {
   void close(uint64_t end, const std::string& problem) {
     open_part_.bytes = end - open_part_.offset;
     open_part_.problem = problem;
+    open_part_.large = too_large_;
     parts_.push_back(open_part_);
     if (streamed_ && !too_large_) keep(end_part() - 1, std::move(open_store_));
   }
@@ -296,7 +298,7 @@ class LineUnits : public DataFile {
       for (;; ++replay_part_) {
         auto store = std::make_shared<StoredLines::Store>();
         const Part& p = parts_[static_cast<size_t>(replay_part_ - base_)];
-        const bool held = p.bytes <= max_held_bytes;
+        const bool held = !p.large;
         if (replay_line_) {
           if (held) store->add(*replay_line_);
           replay_line_.reset();
