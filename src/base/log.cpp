@@ -62,7 +62,15 @@ void write(Level level, std::string_view line) {
   std::string text;
   if (level == Level::warning) text += "warning: ";
   if (level == Level::error) text += "error: ";
-  text += line;
+  // Names and samples may hold anything: what would steer a terminal is spelled out.
+  for (const char c : line) {
+    const auto byte = static_cast<unsigned char>(c);
+    if ((byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7F) {
+      text += fmt::format("\\x{:02x}", byte);
+    } else {
+      text += c;
+    }
+  }
   text += '\n';
   if (!s.quiet || level != Level::info) {
     if (!s.live.empty()) write_all(STDERR_FILENO, "\r\033[K");

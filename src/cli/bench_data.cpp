@@ -138,7 +138,9 @@ void add_bench_data(CLI::App& bench) {
       ->check(CLI::Range(1, 100000));
   command->add_option("--workers", o->workers, "threads")->capture_default_str()->check(CLI::Range(1, 1024));
   command->add_option("--lanes", o->lanes, "see data.lanes")->capture_default_str()->check(CLI::Range(1, 4096));
-  command->add_option("--seq-len", o->seq_len, "see train.seq_len")->capture_default_str();
+  command->add_option("--seq-len", o->seq_len, "see train.seq_len")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 24));
   command->add_option("--rounds", o->rounds, "times to measure")->capture_default_str()->check(CLI::Range(1, 1000));
   command->add_flag("--json", o->json, "one JSON document on standard output");
   command->footer("Example:\n  mythos bench data --tokenizer o200k_base.tiktoken --text data/demo/train.txt");

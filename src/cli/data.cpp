@@ -124,7 +124,13 @@ void run_prepare(const PrepareOptions& o) {
       log::info("{}", text);
     }
   };
-  const PrepareReport r = prepare(data, encoder_of(tokenizer), o.out, progress);
+  PrepareReport r;
+  try {
+    r = prepare(data, encoder_of(tokenizer), o.out, progress);
+  } catch (const Stopped&) {
+    progress({});  // says what is left
+    throw;
+  }
   log::live_line("");
   if (r.was_done) {
     log::info("{} was prepared before: nothing is left to do", o.out.string());

@@ -3,6 +3,7 @@
 #include "base/signals.h"
 #include "base/units.h"
 #include "cli/commands.h"
+#include "storage/byte_source.h"
 
 #include <clocale>
 #include <exception>
@@ -72,6 +73,11 @@ int main(int argc, char** argv) {
     if (e.get_exit_code() == 0) return app.exit(e);  // help and version
     mythos::log::error("{}", with_suggestion(app, e, argc, argv));
     return static_cast<int>(ExitCode::usage);
+  } catch (const mythos::Stopped& e) {
+    mythos::log::live_line("");
+    mythos::log::error("{}", e.line());
+    const int number = mythos::stop_signal();
+    return number > 0 ? 128 + number : static_cast<int>(ExitCode::failed);
   } catch (const mythos::Error& e) {
     mythos::log::live_line("");
     mythos::log::error("{}", e.line());

@@ -9,8 +9,6 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <array>
 #include <set>
@@ -26,6 +24,12 @@ constexpr size_t files_kept_open = 4;
 constexpr int index_threads = 8;
 
 enum State : char { unknown, good, damaged };
+
+std::string shown(const std::vector<std::string>& sources) {
+  std::string text;
+  for (const std::string& source : sources) text += (text.empty() ? "" : ", ") + shown_source(source);
+  return text;
+}
 
 std::string hash_of(std::string_view bytes) {
   const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
@@ -51,7 +55,7 @@ void BadData::report(const std::string& problem) {
 
 Corpus::Corpus(const DataOptions& options)
     : storage_(options.storage ? options.storage : std::make_shared<Storage>()),
-      name_(fmt::format("{}", fmt::join(options.sources, ", "))),
+      name_(shown(options.sources)),
       column_(options.text_column),
       n_held_out_(options.validation_sources.empty() ? options.validation_documents : 0),
       decode_(options.decode),
@@ -78,7 +82,7 @@ void Corpus::open_files(const DataOptions& options) {
     }
     for (SourceFile& file : storage_->list(source, extensions)) {
       if (!names.insert(file.location).second) {
-        throw usage_error(fmt::format("{} is named twice in data.source", file.location),
+        throw usage_error(fmt::format("{} is named twice in data.source", shown_source(file.location)),
                           "name it once; data.epochs and data.weights say how often it is read");
       }
       const auto open = [storage = storage_, file] { return storage->open(file); };
@@ -196,7 +200,7 @@ UnitInfo Corpus::info(size_t file, int64_t part, const std::stop_token& stop) co
 std::unique_ptr<UnitReader> Corpus::read(size_t file, int64_t part, const std::stop_token& stop) const {
   auto reader = guarded(file, [&] { return open_[file]->read(part, stop); });
   if (!reader) {
-    throw failure(fmt::format("{} could be read before and cannot now", files_[file].location),
+    throw failure(fmt::format("{} could be read before and cannot now", shown_source(files_[file].location)),
                   "leave the data alone while it is read");
   }
   return reader;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <utility>
 
@@ -11,7 +12,9 @@ namespace mythos {
 namespace {
 
 constexpr size_t sampled_units = 32;
-constexpr int64_t sampled_documents = 3200;
+constexpr int64_t encoded_documents = 3200;
+constexpr int64_t most_of_unit = 5000;  // documents
+constexpr double most_bytes_of_unit = 32e6;
 constexpr int64_t files_counted = 32;
 constexpr size_t sample_bytes = 400;
 
@@ -33,6 +36,86 @@ std::vector<size_t> spread(size_t all, size_t n) {
   n = std::min(all, n);
   for (size_t i = 0; i < n; ++i) chosen.push_back(i * all / n);
   return chosen;
+}
+
+// Groups of things, and a figure of each thing.
+class Sample {
+ public:
+  void add(double figure, double size) {
+    figure_ += figure;
+    size_ += size;
+    ++n_;
+    sum_ += figure;
+    figure_figure_ += figure * figure;
+    figure_size_ += figure * size;
+    size_size_ += size * size;
+  }
+  // Ends a group.
+  void close() {
+    if (size_ > 0) {
+      figures_.push_back(figure_);
+      sizes_.push_back(size_);
+    }
+    figure_ = size_ = 0;
+  }
+  [[nodiscard]] double figure() const { return sum_; }
+  [[nodiscard]] Estimate scaled_to(const Estimate& size) const {
+    Estimate estimate = scaled(figures_, sizes_, size);
+    const double seen = std::accumulate(sizes_.begin(), sizes_.end(), 0.0);
+    if (n_ < 2 || seen <= 0 || size.value <= seen) return estimate;
+    // Groups that are alike by chance say nothing of how their members differ.
+    const double ratio = sum_ / seen;
+    const double off = std::max(0.0, figure_figure_ - 2 * ratio * figure_size_ + ratio * ratio * size_size_);
+    const double of_ratio = std::sqrt(off * n_ / (n_ - 1) * (1 - seen / size.value)) / seen;
+    estimate.error = std::hypot(estimate.error, 1.96 * of_ratio * size.value);
+    return estimate;
+  }
+
+ private:
+  std::vector<double> figures_, sizes_;
+  double figure_ = 0, size_ = 0;  // of the group that is open
+  double n_ = 0, sum_ = 0;
+  double figure_figure_ = 0, figure_size_ = 0, size_size_ = 0;  // sums of products
+};
+
+// So many times each unit is drawn: every one once where there are few, else by stored bytes in even steps.
+std::map<size_t, int64_t> draw(const std::vector<double>& stored) {
+  std::map<size_t, int64_t> drawn;
+  const double all = std::accumulate(stored.begin(), stored.end(), 0.0);
+  if (stored.size() <= sampled_units || all <= 0) {
+    for (const size_t i : spread(stored.size(), sampled_units)) drawn[i] = 1;
+    return drawn;
+  }
+  double before = 0;
+  size_t i = 0;
+  for (size_t n = 0; n < sampled_units; ++n) {
+    const double at = (static_cast<double>(n) + 0.5) / static_cast<double>(sampled_units) * all;
+    while (i + 1 < stored.size() && before + stored[i] <= at) before += stored[i++];
+    ++drawn[i];
+  }
+  return drawn;
+}
+
+// The text of the source from how much text a stored byte gives in units drawn by stored bytes.
+Estimate by_stored_bytes(const std::vector<double>& ratios, const std::vector<double>& stored, const Estimate& sum,
+                         const SourceReport& report) {
+  if (ratios.size() < 2) return {sum.value, sum.value};
+  double all = std::accumulate(stored.begin(), stored.end(), 0.0);
+  // Where only some files were looked into, the others are taken to be like them.
+  const Estimate files =
+      report.files_read < report.files ? Estimate{report.documents.value, report.documents.error} : Estimate{1, 0};
+  const auto n = static_cast<double>(ratios.size());
+  const double mean = std::accumulate(ratios.begin(), ratios.end(), 0.0) / n;
+  double squares = 0;
+  for (const double ratio : ratios) squares += (ratio - mean) * (ratio - mean);
+  if (report.files_read < report.files) {
+    all *= static_cast<double>(report.files) / static_cast<double>(report.files_read);
+  }
+  const double value = mean * all;
+  const double spread_error = 1.96 * std::sqrt(squares / (n - 1) / n) * all;
+  const double inside = sum.value > 0 ? sum.error / sum.value * value : 0;
+  const double of_files = files.value > 0 ? files.error / files.value * value : 0;
+  return {value, std::hypot(std::hypot(spread_error, inside), of_files)};
 }
 
 }  // namespace
@@ -95,61 +178,65 @@ SourceReport inspect(const Corpus& corpus, const Encoder* encoder, int n_samples
     report.documents = scaled(documents_in, sizes, {static_cast<double>(report.bytes), 0});
   }
 
-  std::vector<double> tokens_in;
-  std::vector<double> bytes_in;
-  std::vector<double> sampled_in;
+  // Which units are looked into is drawn by their stored bytes, so that the few large ones of a skewed source are not
+  // missed. Of these all documents are measured, and every few of them encoded: how many bytes a document has varies
+  // far more than how many tokens a byte gives.
+  std::vector<double> stored;
+  for (const Unit& unit : units) stored.push_back(static_cast<double>(corpus.info(unit.file, unit.part).bytes));
+  const std::map<size_t, int64_t> drawn = draw(stored);
+  const bool every_unit = drawn.size() == units.size();
+  Sample density;              // bytes -> tokens
+  std::vector<double> ratios;  // text to stored bytes, one for each draw
+  Estimate sum;                // of the text of the drawn units
   std::vector<int32_t> ids;
-  // A few documents of many units; where there are few units, more of each.
-  const auto drawn = spread(units.size(), sampled_units);
-  const int64_t of_each = drawn.empty() ? 0 : sampled_documents / std::ssize(drawn);
-  const bool few = std::ssize(drawn) < n_samples;
-  for (const size_t i : drawn) {
+  const int64_t encoded_of_each = drawn.empty() ? 0 : encoded_documents / std::ssize(drawn);
+  const bool few = drawn.size() < 8;  // then single documents count as drawn, to see how they differ
+  for (const auto& [i, times] : drawn) {
+    const int64_t documents = corpus.info(units[i].file, units[i].part).documents;
+    const int64_t stride = std::max<int64_t>(1, documents / encoded_of_each);
     const auto reader = corpus.read(units[i].file, units[i].part);
     Entry entry;
+    Sample lengths;  // documents -> bytes
     bool shown = false;
-    // Single documents count as drawn where there are too few units to see how they differ.
-    const int64_t group = drawn.size() < 8 ? 1 : of_each;
-    double group_tokens = 0;
-    double group_bytes = 0;
-    int64_t in_group = 0;
-    const auto close = [&] {
-      if (in_group == 0) return;
-      tokens_in.push_back(std::exchange(group_tokens, 0));
-      bytes_in.push_back(std::exchange(group_bytes, 0));
-      sampled_in.push_back(static_cast<double>(std::exchange(in_group, 0)));
-    };
-    for (int64_t n = 0; n < of_each && reader->next(entry); ++n) {
-      report.sampled += 1;
+    double bytes_here = 0;
+    for (int64_t n = 0; n < most_of_unit && bytes_here < most_bytes_of_unit && reader->next(entry); ++n) {
+      report.sampled += entry.count;
       report.sampled_empty += entry.kind == Entry::Kind::empty ? 1 : 0;
-      report.sampled_damaged += entry.kind == Entry::Kind::damaged ? 1 : 0;
-      if (entry.kind == Entry::Kind::text || entry.kind == Entry::Kind::tokens) {
-        const auto bytes = entry.kind == Entry::Kind::tokens ? entry.text_bytes : std::ssize(entry.text);
-        report.sampled_bytes += bytes;
-        group_bytes += static_cast<double>(bytes);
-        if (entry.kind == Entry::Kind::tokens) {
-          group_tokens += static_cast<double>(entry.ids.size());
-        } else if (encoder != nullptr) {
-          ids.clear();
-          encoder->encode(entry.text, ids);
-          group_tokens += static_cast<double>(ids.size());
-        }
-        // One from each unit, or several where there are few units.
-        const bool can_show = entry.kind == Entry::Kind::text || encoder != nullptr;
-        if (can_show && std::ssize(report.samples) < n_samples && (!shown || few)) {
-          report.samples.push_back(begin_of(corpus.text_of(entry)));
-          shown = true;
-        }
+      report.sampled_damaged += entry.kind == Entry::Kind::damaged ? entry.count : 0;
+      const bool prepared = entry.kind == Entry::Kind::tokens;
+      const bool has_text = prepared || entry.kind == Entry::Kind::text;
+      const auto bytes = static_cast<double>(prepared ? entry.text_bytes : has_text ? std::ssize(entry.text) : 0);
+      bytes_here += bytes;
+      lengths.add(bytes, static_cast<double>(entry.count));
+      lengths.close();
+      if (!has_text || (!prepared && n % stride != 0)) continue;
+      if (prepared) {
+        density.add(static_cast<double>(entry.ids.size()), bytes);
+      } else if (encoder != nullptr) {
+        ids.clear();
+        encoder->encode(entry.text, ids);
+        density.add(static_cast<double>(ids.size()), bytes);
       }
-      if (++in_group == group) close();
+      if (few) density.close();
+      // One from each unit, or several where there are few units.
+      const bool can_show = entry.kind == Entry::Kind::text || encoder != nullptr;
+      if (can_show && std::ssize(report.samples) < n_samples && (!shown || std::ssize(drawn) < n_samples)) {
+        report.samples.push_back(begin_of(corpus.text_of(entry)));
+        shown = true;
+      }
     }
-    close();
+    report.sampled_bytes += static_cast<int64_t>(bytes_here);
+    density.close();
+    const Estimate whole = lengths.scaled_to({static_cast<double>(documents), 0});
+    sum.value += whole.value;
+    sum.error = std::hypot(sum.error, whole.error);
+    if (stored[i] > 0) ratios.insert(ratios.end(), static_cast<size_t>(times), whole.value / stored[i]);
   }
   report.files_skipped = corpus.files_skipped();
-  report.text_bytes = scaled(bytes_in, sampled_in, report.documents);
-  const double tokens = std::accumulate(tokens_in.begin(), tokens_in.end(), 0.0);
-  if (encoder != nullptr || tokens > 0) {
-    report.sampled_tokens = static_cast<int64_t>(tokens);
-    report.tokens = scaled(tokens_in, sampled_in, report.documents);
+  report.text_bytes = every_unit && all ? sum : by_stored_bytes(ratios, stored, sum, report);
+  if (density.figure() > 0 || encoder != nullptr) {
+    report.sampled_tokens = static_cast<int64_t>(density.figure());
+    report.tokens = density.scaled_to(report.text_bytes);
   }
   return report;
 }

@@ -27,7 +27,7 @@ struct SourceReport {
   uint64_t bytes = 0;         ///< of the files
   Estimate units;
   Estimate documents;  ///< null, empty and damaged ones included
-  /// Of up to 3,200 documents from units spread evenly over the source.
+  /// Of the documents of up to 32 units spread evenly over the source; about 3,200 of them are encoded.
   int64_t sampled = 0;
   int64_t sampled_empty = 0;
   int64_t sampled_damaged = 0;

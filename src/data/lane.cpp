@@ -24,7 +24,8 @@ bool LaneStream::open_unit() {
     const Corpus::Place place{unit.file, unit.part, 0};
     if (unit.empty || (place < begin && (unit.file != begin.file || unit.part != begin.part))) continue;
     position_.bookmark = std::make_shared<const Json>(sequence.bookmark(position_.slot));
-    unit_ = early_slot_ == position_.slot ? std::move(early_) : shared_.corpus.read(unit.file, unit.part, shared_.stop);
+    unit_ = early_ && early_slot_ == position_.slot ? std::move(early_)
+                                                    : shared_.corpus.read(unit.file, unit.part, shared_.stop);
     early_.reset();
     const int64_t held_out = unit.file == begin.file && unit.part == begin.part ? begin.document : 0;
     unit_->skip(held_out);

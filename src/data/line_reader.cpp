@@ -1,5 +1,7 @@
 #include "data/line_reader.h"
 
+#include "base/signals.h"
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -42,7 +44,12 @@ void LineReader::refill() {
     std::memmove(buffer_.data(), buffer_.data() + position_, filled_ - position_);
   filled_ -= position_;
   position_ = 0;
-  if (filled_ == buffer_.size()) buffer_.resize(buffer_.empty() ? first_buffer : buffer_.size() * 2);
+  if (stop_requested()) throw Stopped("reading was stopped");
+  if (filled_ == buffer_.size()) {
+    // Never much more than the longest line that is kept.
+    const size_t twice = buffer_.empty() ? first_buffer : buffer_.size() * 2;
+    buffer_.resize(std::max(filled_ + first_buffer, std::min<size_t>(twice, max_line_ + 2 * first_buffer)));
+  }
   const size_t n = stream_->read(std::as_writable_bytes(std::span(buffer_).subspan(filled_)), stop_);
   at_end_ = n == 0;
   next_offset_ += n;
@@ -81,13 +88,27 @@ bool LineReader::next(Line& line) {
 }
 
 void StoredLines::Store::add(const Line& line) {
-  lines.push_back({text.size(), line.text.size(), line.offset, line.bytes, line.too_long});
+  if (!line.too_long && is_blank(line.text)) {
+    if (lines.empty() || lines.back().blank == 0) lines.push_back({text.size(), 0, line.offset, 0, false, 0});
+    ++lines.back().blank;
+    return;
+  }
+  lines.push_back({text.size(), line.text.size(), line.offset, line.bytes, line.too_long, 0});
   text += line.text;
 }
 
 bool StoredLines::next(Line& line) {
   if (next_ == store_->lines.size()) return false;
-  const Store::Entry& entry = store_->lines[next_++];
+  const Store::Entry& entry = store_->lines[next_];
+  if (entry.blank > 0) {
+    if (++blanks_ == entry.blank) {
+      ++next_;
+      blanks_ = 0;
+    }
+    line = {{}, entry.offset, 0, false};
+    return true;
+  }
+  ++next_;
   line = {std::string_view(store_->text).substr(entry.begin, entry.size), entry.offset, entry.bytes, entry.too_long};
   return true;
 }

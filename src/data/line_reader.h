@@ -63,12 +63,13 @@ class StoredLines : public Lines {
       size_t begin = 0, size = 0;  // in `text`
       uint64_t offset = 0, bytes = 0;
       bool too_long = false;
+      uint64_t blank = 0;  // so many blank lines in a row, nothing else
     };
     std::string text;
     std::vector<Entry> lines;
 
     void add(const Line& line);
-    [[nodiscard]] size_t memory() const { return text.capacity() + lines.capacity() * sizeof(Entry); }
+    [[nodiscard]] size_t memory() const { return text.size() + lines.size() * sizeof(Entry); }
   };
   explicit StoredLines(std::shared_ptr<const Store> store) : store_(std::move(store)) {}
   bool next(Line& line) override;
@@ -76,6 +77,7 @@ class StoredLines : public Lines {
  private:
   std::shared_ptr<const Store> store_;
   size_t next_ = 0;
+  uint64_t blanks_ = 0;  // given of the entry that is next
 };
 
 /// The bytes [begin, end) of a source.

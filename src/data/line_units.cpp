@@ -17,6 +17,29 @@ namespace {
 
 // Units that were passed and that nobody asked for yet take at most so much memory.
 constexpr size_t max_kept_bytes = size_t{256} << 20;
+// A larger unit is never held as a whole: it is read line by line from a stream of its own.
+constexpr uint64_t max_held_bytes = uint64_t{64} << 20;
+
+// The lines of a stream before an offset.
+class LinesUntil : public Lines {
+ public:
+  LinesUntil(std::unique_ptr<LineReader> reader, uint64_t end) : reader_(std::move(reader)), end_(end) {}
+
+  bool next(Line& line) override {
+    if (ended_) return false;
+    try {
+      ended_ = !reader_->next(line) || line.offset >= end_;
+    } catch (const DamagedStream&) {
+      ended_ = true;  // what ends the unit is known
+    }
+    return !ended_;
+  }
+
+ private:
+  std::unique_ptr<LineReader> reader_;
+  uint64_t end_;
+  bool ended_ = false;
+};
 
 // Where units begin is found by going through the file once, as far as somebody asks. A local file that is not
 // compressed is then read anew where a unit lies. From others a unit's lines are kept in memory while going through, so
@@ -53,6 +76,8 @@ class LineUnits : public DataFile {
       lines =
           std::make_unique<LineReader>(stream_of(read_ahead(source(), p.offset, p.bytes), p.offset, p.offset + p.bytes),
                                        p.offset, format_.max_document_bytes, stop);
+    } else if (p.large) {
+      lines = std::make_unique<LinesUntil>(lines_from(p.offset, stop), p.offset + p.bytes);
     } else {
       lines = std::make_unique<StoredLines>(replay(part, stop));
     }
@@ -80,6 +105,7 @@ class LineUnits : public DataFile {
     int64_t first_line = 1;
     int64_t documents = 0;
     uint64_t bytes = 0;
+    bool large = false;   // more than is held in memory
     std::string problem;  // what ends the file here
   };
 
@@ -106,8 +132,7 @@ class LineUnits : public DataFile {
   // Going through the file goes on at a place where a unit begins.
   void restart(uint64_t offset, int64_t line) {
     reader_.reset();
-    open_part_ = {.offset = offset, .first_line = line, .documents = 0, .bytes = 0, .problem = ""};
-    open_store_ = std::make_shared<StoredLines::Store>();
+    restart_part(offset, line);
   }
 
   // The text of the file from `offset` on.
@@ -174,7 +199,7 @@ class LineUnits : public DataFile {
           ++open_part_.documents;
           document_begin_ = {line.offset, open_store_->lines.size(), open_store_->text.size()};
         }
-        if (streamed_) open_store_->add(line);
+        if (streamed_) hold(line);
         if (closed) return;
       }
       finish(reader_->offset(), "");
@@ -184,8 +209,10 @@ class LineUnits : public DataFile {
       if (!format_.jsonl && inside_ && open_part_.documents > 0) {
         --open_part_.documents;
         end = document_begin_.offset;
-        open_store_->lines.resize(document_begin_.line);
-        open_store_->text.resize(document_begin_.byte);
+        if (!too_large_) {
+          open_store_->lines.resize(document_begin_.line);
+          open_store_->text.resize(document_begin_.byte);
+        }
       }
       ++open_part_.documents;
       finish(end, damage.what());
@@ -203,15 +230,25 @@ class LineUnits : public DataFile {
   }
 
   void restart_part(uint64_t offset, int64_t line) {
-    open_part_ = {.offset = offset, .first_line = line, .documents = 0, .bytes = 0, .problem = ""};
+    open_part_ = {.offset = offset, .first_line = line, .documents = 0, .bytes = 0, .large = false, .problem = ""};
     open_store_ = std::make_shared<StoredLines::Store>();
+    too_large_ = false;
+  }
+
+  void hold(const Line& line) {
+    if (too_large_) return;
+    open_store_->add(line);
+    if (open_store_->memory() <= max_held_bytes) return;
+    open_store_ = std::make_shared<StoredLines::Store>();
+    too_large_ = true;
   }
 
   void close(uint64_t end, const std::string& problem) {
     open_part_.bytes = end - open_part_.offset;
     open_part_.problem = problem;
+    open_part_.large = too_large_;
     parts_.push_back(open_part_);
-    if (streamed_) keep(end_part() - 1, std::move(open_store_));
+    if (streamed_ && !too_large_) keep(end_part() - 1, std::move(open_store_));
   }
 
   // A file of objects without the column is a wrong setting or another file, not so many bad lines.
@@ -261,8 +298,9 @@ class LineUnits : public DataFile {
       for (;; ++replay_part_) {
         auto store = std::make_shared<StoredLines::Store>();
         const Part& p = parts_[static_cast<size_t>(replay_part_ - base_)];
+        const bool held = !p.large;
         if (replay_line_) {
-          store->add(*replay_line_);
+          if (held) store->add(*replay_line_);
           replay_line_.reset();
         }
         Line line;
@@ -274,7 +312,7 @@ class LineUnits : public DataFile {
               replay_line_->text = replay_text_;
               break;
             }
-            store->add(line);
+            if (held) store->add(line);
           }
         } catch (const DamagedStream&) {
           if (p.problem.empty()) throw;  // it was whole before
@@ -284,7 +322,7 @@ class LineUnits : public DataFile {
           if (part + 1 == end_part()) replay_.reset();
           return store;
         }
-        keep(replay_part_, std::move(store));
+        if (held) keep(replay_part_, std::move(store));
       }
     } catch (const DamagedStream& damage) {
       replay_.reset();
@@ -319,6 +357,7 @@ class LineUnits : public DataFile {
   std::unique_ptr<LineReader> reader_;
   Part open_part_;
   std::shared_ptr<StoredLines::Store> open_store_ = std::make_shared<StoredLines::Store>();
+  bool too_large_ = false;  // the unit that is open is not held
   int64_t next_line_ = 1;
   bool inside_ = false;  // a text document
   Place document_begin_;

@@ -284,6 +284,11 @@ ParquetFile::ParquetFile(std::shared_ptr<const ByteSource> source, const std::st
     if (footer_->column < 0) {
       std::vector<std::string> columns;
       for (int i = 0; i < schema.num_columns(); ++i) columns.push_back(schema.Column(i)->path()->ToDotString());
+      for (const std::string& path : columns) {
+        if (!path.starts_with(column + ".")) continue;
+        throw usage_error(fmt::format("column '{}' of {} holds lists or structures, not text", column, name),
+                          "set data.text_column to a column of strings");
+      }
       throw usage_error(fmt::format("{} has no column '{}'", name, column), suggestion(column, columns));
     }
     const parquet::ColumnDescriptor& text = *schema.Column(footer_->column);

@@ -147,11 +147,11 @@ Retry::Retry(HttpClient& client, std::string doing, double patience, std::stop_t
 
 void Retry::progressed(uint64_t bytes) {
   bytes_ += bytes;
+  begun_ = now();
   if (bytes_ < enough_progress) return;
   bytes_ = 0;
   tries_ = 0;
   granted_ = 0;
-  begun_ = now();
 }
 
 void Retry::wait(const std::string& why, std::optional<double> server_asks) {

@@ -27,7 +27,8 @@ std::string unquoted(std::string tag) {
 
 // The path of an entry is a hostile name until it is known to stay within the repository.
 bool is_safe_path(std::string_view path) {
-  if (path.empty() || path.size() > 4096 || path.find('\0') != std::string_view::npos) return false;
+  const auto control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; };
+  if (path.empty() || path.size() > 4096 || std::ranges::any_of(path, control)) return false;
   while (true) {
     const size_t slash = path.find('/');
     const std::string_view part = path.substr(0, slash);

@@ -35,7 +35,7 @@ void say_what_was_decided(const Run& run, int64_t checkpoint_size, const MemoryP
            "{} parameters: dim {}, {} heads ({}), {} + {} blocks around one looped {} times, {} experts ({} a token)",
            with_commas(parameters), c.model.dim, c.model.n_heads, to_string(c.model.attn_type), c.model.prelude_layers,
            c.model.coda_layers, loops_text(run.loops), c.model.n_experts, c.model.n_experts_per_tok));
-  line("tokenizer", fmt::format("{}: {} tokens; model vocabulary {}", c.tokenizer.path,
+  line("tokenizer", fmt::format("{}: {} tokens; model vocabulary {}", shown_source(c.tokenizer.path),
                                 with_commas(run.tokenizer->n_ids()), with_commas(c.model.vocab_size)));
   size_t files = 0;
   uint64_t bytes = 0;

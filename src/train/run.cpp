@@ -175,7 +175,7 @@ Run prepare_run(const TrainRequest& request) {
   say_what_was_decided(run, size, memory, available);
   for (const auto& w : warnings(run.config)) log::warn("{}", w);
   if (!run.config.run.notify.empty()) log::warn("run.notify has no effect in this version");
-  write_file_atomically(run.dir / "config.toml", to_toml(run.config));
+  write_file_atomically(run.dir / "config.toml", to_toml(without_secrets(run.config)));
   return run;
 }
 

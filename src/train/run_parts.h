@@ -10,6 +10,8 @@ at::Device choose_device(const std::string& name);
 at::ScalarType choose_dtype(const std::string& name, at::Device device);
 /// [data] for the loader, with a door to its sources.
 DataOptions data_options(const RunConfig& config);
+/// The configuration as it is written down: addresses without user, password and what is behind a '?'.
+RunConfig without_secrets(const RunConfig& config);
 Schedule schedule_of(const TrainSection& train, int64_t steps);
 
 struct BatchChoice {

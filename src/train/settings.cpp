@@ -63,6 +63,14 @@ DataOptions data_options(const RunConfig& c) {
   return o;
 }
 
+RunConfig without_secrets(const RunConfig& config) {
+  RunConfig shown = config;
+  for (std::string& source : shown.data.source) source = shown_source(source);
+  for (std::string& source : shown.data.validation_source) source = shown_source(source);
+  shown.tokenizer.path = shown_source(shown.tokenizer.path);
+  return shown;
+}
+
 Schedule schedule_of(const TrainSection& t, int64_t steps) {
   const ScheduleKind kind = t.schedule == "linear"     ? ScheduleKind::linear
                             : t.schedule == "constant" ? ScheduleKind::constant
@@ -131,7 +139,7 @@ void compare_with_checkpoint(Run& run, bool force) {
   const RunConfig before = parse_config(checkpoint.meta.config, "the checkpoint's config", run.config.run.name);
   std::vector<std::string> refused;
   bool schedule_moves = false;
-  for (const auto& d : diff(before, run.config)) {
+  for (const auto& d : diff(before, without_secrets(run.config))) {
     if (d.bearing == Bearing::model) continue;  // compared above, as it was resolved
     if (d.key == "data.source") {
       // The same data may have moved, or been prepared: the position tells other data apart.

@@ -9,6 +9,7 @@
 #include "plan/machine.h"
 #include "step/train_step.h"
 #include "train/metrics.h"
+#include "train/run_parts.h"
 
 #include <chrono>
 #include <cmath>
@@ -260,7 +261,7 @@ class Trainer {
     meta.step = done_;
     meta.tokens = tokens_;
     meta.model = config_.model;
-    meta.config = to_toml(config_);
+    meta.config = to_toml(without_secrets(config_));
     meta.tokenizer = run_.tokenizer->fingerprint();
     meta.seed = static_cast<uint64_t>(config_.train.seed);
     meta.data = position_;

@@ -197,6 +197,46 @@ TEST(LineUnits, rows_of_compressed_text_are_those_of_plain_text) {
   }
 }
 
+// Units of long documents are not held in memory: they are read from the file anew.
+TEST(LineUnits, units_too_large_to_hold_are_read_line_by_line) {
+  const TempFolder folder;
+  std::string text;
+  const std::string filling(70'000, 'x');
+  for (int64_t i = 0; i < 1200; ++i) text += "{\"text\": \"" + std::to_string(i) + filling + "\"}\n";
+  const std::string path = folder.write("a.jsonl", text);
+  ASSERT_TRUE(compress("gzip -1", path));
+  const auto units = open_line_units(path + ".gz", [&] { return std::make_shared<Counting>(path + ".gz", false); },
+                                     {true, "text", 1 << 20});
+  for (const int64_t part : {0, 1, 0}) {
+    ASSERT_TRUE(units->has(part, {}));
+    const auto reader = units->read(part, {});
+    Entry entry;
+    int64_t i = 1000 * part;
+    for (; reader->next(entry); ++i) ASSERT_EQ(entry.text, std::to_string(i) + filling);
+    EXPECT_EQ(i, part == 0 ? 1000 : 1200);
+  }
+  EXPECT_EQ(units->count({}), 2);
+}
+
+// Blank and short lines without number take no memory worth speaking of, and count as they should.
+TEST(LineUnits, lines_without_number_in_a_compressed_file) {
+  const TempFolder folder;
+  const std::string blanks(3'000'000, '\n');
+  std::string short_lines;
+  for (int i = 0; i < 2'000'000; ++i) short_lines += "a\n";
+  const std::string path = folder.write("a.txt", "first\n" + blanks + "second\n\n" + short_lines + "\nlast\n" + blanks);
+  ASSERT_TRUE(compress("gzip -1", path));
+  const auto units = open_line_units(path + ".gz", [&] { return std::make_shared<Counting>(path + ".gz", false); },
+                                     {false, "", 1 << 20});
+  for (int again = 0; again < 2; ++again) {
+    std::vector<std::string> problems;
+    ASSERT_TRUE(units->has(0, {}));
+    EXPECT_EQ(documents_of(*units->read(0, {}), &problems), (std::vector<std::string>{"first", "second", "last"}));
+    ASSERT_EQ(problems.size(), 1U);  // the short lines are one document, longer than allowed
+    EXPECT_CONTAINS(problems[0], "line 3000004:");
+  }
+}
+
 TEST(LineUnits, plain_text_under_a_compressed_name_says_so) {
   const TempFolder folder;
   auto options = options_for(folder.write("a.txt.gz", "this is not compressed at all"), 1);

@@ -96,6 +96,24 @@ TEST_F(Stream, rows_are_those_of_local_files) {
   }
 }
 
+// The unit with the end of the held-out part comes again in later epochs, and anywhere under shuffle.
+TEST_F(Stream, held_out_documents_shuffle_and_the_end_of_epochs) {
+  for (const bool shuffle : {false, true}) {
+    for (const int64_t lanes : {1, 3, 4}) {
+      auto from_disk = local(lanes);
+      auto from_hub = hub(lanes);
+      for (auto* options : {&from_disk, &from_hub}) {
+        options->shuffle = shuffle;
+        options->validation_documents = 7;
+        options->epochs = 3;
+      }
+      const auto expected = all_rows(from_disk);
+      ASSERT_GT(expected.size(), 3000U);
+      EXPECT_EQ(all_rows(from_hub), expected) << shuffle << lanes;
+    }
+  }
+}
+
 // Nothing is looked at before it is needed.
 TEST_F(Stream, begins_without_looking_into_later_files) {
   const auto options = hub();
@@ -257,11 +275,14 @@ TEST_F(Stream, a_stall_does_not_hold_up_the_end) {
 
 TEST_F(Stream, a_file_that_changes_is_an_error) {
   auto options = hub();
-  options.prefetch = 0;
-  RowLoader loader(options, number_encoder());
-  take(loader, seq_len, 10);
-  server_->fault({{"path", "part-"}, {"origin", "cdn"}, {"kind", "etag"}, {"etag", "\"other\""}, {"times", 1000}});
-  const auto line = error_of([&] { take(loader, seq_len, 3000); }, ExitCode::failed);
+  server_->fault(
+      {{"path", "part-0"}, {"origin", "cdn"}, {"kind", "etag"}, {"etag", "\"other\""}, {"times", 1000}, {"skip", 4}});
+  const auto line = error_of(
+      [&] {
+        RowLoader loader(options, number_encoder());
+        take(loader, seq_len, 3000);
+      },
+      ExitCode::failed);
   EXPECT_CONTAINS(line, "changed");
 }
 

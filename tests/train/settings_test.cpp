@@ -270,7 +270,7 @@ TEST_F(SettingsTest, TheLogLineIsTheContracts) {
                             .hours_so_far = 21.4};
   EXPECT_EQ(log_line(article).substr(19),
             " | step    800/5744 | loss 4.0474 | gnorm 0.63 | lr 5.89e-04 | 0.4B tokens | 5,440 tok/s | mfu 3.4% | mem "
-            "45,013 MiB | eta 5d 12h | $107 so far");
+            "45,013 MiB | eta 5d 12h | $107 so far | data wait 0.0%");
 }
 
 TEST_F(SettingsTest, TheFirstLossOfFreshWeightsIsWhatTheyImply) {
