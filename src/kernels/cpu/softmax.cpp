@@ -6,38 +6,26 @@
 namespace mythos::cpu {
 namespace {
 
-// W columns side by side: their maxima and sums stay in registers.
-template <int W, class T>
-MYTHOS_INLINE void exp_group(T* tile, int64_t rows, int64_t stride, T* top, T* sum) {
-  T max[W];
-  for (int j = 0; j < W; ++j) max[j] = tile[j];
-  for (int64_t r = 1; r < rows; ++r) {
-    const T* row = tile + r * stride;
-    for (int j = 0; j < W; ++j) max[j] = row[j] > max[j] ? row[j] : max[j];
+// Columns are the inner loops, which vectorise; their maxima and sums stay in the nearest cache.
+template <class T>
+MYTHOS_INLINE void exp_columns_body(T* __restrict tile, int64_t rows, int64_t stride, int64_t columns,
+                                    T* __restrict top, T* __restrict sum) {
+  for (int64_t j = 0; j < columns; ++j) {
+    top[j] = tile[j];
+    sum[j] = 0;
   }
-  T total[W] = {};
+  for (int64_t r = 1; r < rows; ++r) {
+    const T* __restrict row = tile + r * stride;
+    for (int64_t j = 0; j < columns; ++j) top[j] = row[j] > top[j] ? row[j] : top[j];
+  }
   for (int64_t r = 0; r < rows; ++r) {
-    T* row = tile + r * stride;
-    for (int j = 0; j < W; ++j) {
-      const T e = exp_of(row[j] - max[j]);
+    T* __restrict row = tile + r * stride;
+    for (int64_t j = 0; j < columns; ++j) {
+      const T e = exp_of(row[j] - top[j]);
       row[j] = e;
-      total[j] += e;
+      sum[j] += e;
     }
   }
-  for (int j = 0; j < W; ++j) {
-    top[j] = max[j];
-    sum[j] = total[j];
-  }
-}
-
-template <class T>
-MYTHOS_INLINE void exp_columns_body(T* tile, int64_t rows, int64_t stride, int64_t columns, T* top, T* sum) {
-  constexpr int wide = 32;
-  constexpr int narrow = 8;
-  int64_t j = 0;
-  for (; j + wide <= columns; j += wide) exp_group<wide>(tile + j, rows, stride, top + j, sum + j);
-  for (; j + narrow <= columns; j += narrow) exp_group<narrow>(tile + j, rows, stride, top + j, sum + j);
-  for (; j < columns; ++j) exp_group<1>(tile + j, rows, stride, top + j, sum + j);
 }
 
 }  // namespace
