@@ -18,8 +18,8 @@ struct MemoryUse {
 
 /// Makes large tensors (1 MiB and more) of this process come from one region whose pages stay once they were touched:
 /// a fresh page costs as much as computing on it, and a training step asks for the same sizes again and again. Freed
-/// neighbours join, the best fitting gap is taken. All tensors are counted. Does nothing the second time; call it before
-/// the first tensor. Where the system grants no such region, LibTorch's own allocator stays and only counts.
+/// neighbours join, the best fitting gap is taken. All tensors are counted. Does nothing the second time; call it
+/// before the first tensor. Where the system grants no such region, LibTorch's own allocator stays and only counts.
 void keep_tensor_memory();
 
 /// Zeros before keep_tensor_memory().
@@ -44,8 +44,8 @@ class RegionBook {
   void remove_gap(size_t offset, size_t size);
 
   size_t high_water_ = 0;
-  std::map<size_t, size_t> taken_;                // offset -> size
-  std::map<size_t, size_t> gaps_;                 // offset -> size, never adjacent
+  std::map<size_t, size_t> taken_;               // offset -> size
+  std::map<size_t, size_t> gaps_;                // offset -> size, never adjacent
   std::set<std::pair<size_t, size_t>> by_size_;  // (size, offset) of the same gaps
 };
 

@@ -150,42 +150,14 @@ struct RoutedExperts : torch::autograd::Function<RoutedExperts> {
     const at::Tensor dy = grads[0].contiguous().index_select(0, token);
     at::Tensor dact = at::empty({dy.size(0), down.size(2)}, dy.options());
     grouped_mm(dact, dy, down, false, offset);
-    at::Tensor act = swiglu_forward(joined);
     // d weights[n, k] = dy . down(act) = down^T(dy) . act, so the expert's output need not be kept.
-    at::Tensor dw_grouped = at::empty({dy.size(0)}, w.options());
-    if (rows_apply(act)) {
-      AT_DISPATCH_FLOATING_TYPES(act.scalar_type(), "moe_weights", [&] {
-        const int64_t f = act.size(1);
-        auto* a = act.mutable_data_ptr<scalar_t>();
-        auto* d = dact.mutable_data_ptr<scalar_t>();
-        auto* out = dw_grouped.mutable_data_ptr<scalar_t>();
-        const auto* wp = w.const_data_ptr<scalar_t>();
-        const auto* s = slot.const_data_ptr<int64_t>();
-        const int64_t n = slot.numel();
-        for_row_parts(n, row_parts(n, 3 * f), [&](int64_t, int64_t begin, int64_t end) {
-          for (int64_t i = begin; i < end; ++i) {
-            const int64_t r = s[i];
-            const scalar_t scale = wp[i];
-            out[r] = cpu::dot_row<scalar_t>(d + r * f, a + r * f, f);
-            for (int64_t j = 0; j < f; ++j) {
-              d[r * f + j] *= scale;
-              a[r * f + j] *= scale;
-            }
-          }
-        });
-      });
-    } else {
-      dw_grouped = (dact.to(w.scalar_type()) * act.to(w.scalar_type())).sum(1);
-      const at::Tensor scale = at::empty_like(dw_grouped).scatter_(0, slot, w.reshape(-1)).unsqueeze(1);
-      act = (act.to(w.scalar_type()) * scale).to(act.scalar_type());
-      dact = (dact.to(w.scalar_type()) * scale).to(dact.scalar_type());
-    }
-    grouped_gradient(down_grad, dy, act, offset);
-    const at::Tensor djoined = swiglu_backward(joined, dact);
-    grouped_gradient(gate_up_grad, djoined, x.index_select(0, token), offset);
+    const at::Tensor scale = at::empty({dy.size(0)}, w.options()).scatter_(0, slot, w.reshape(-1));
+    const SwigluBackward b = swiglu_backward(joined, dact, scale);
+    grouped_gradient(down_grad, dy, b.act, offset);
+    grouped_gradient(gate_up_grad, b.djoined, x.index_select(0, token), offset);
     at::Tensor dxs = at::empty_like(dy);
-    grouped_mm(dxs, djoined, gate_up, false, offset);
-    const at::Tensor dw = dw_grouped.index_select(0, slot).view_as(w);
+    grouped_mm(dxs, b.djoined, gate_up, false, offset);
+    const at::Tensor dw = b.dscale.index_select(0, slot).view_as(w);
     return {combine(dxs, slot, at::Tensor(), k),
             own_gate_up ? gate_up_grad : at::Tensor(),
             own_down ? down_grad : at::Tensor(),

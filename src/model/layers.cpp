@@ -69,7 +69,7 @@ at::Tensor Attention::forward(const at::Tensor& x, const RotaryTable::Slice& pos
 FeedForward::FeedForward(const ParameterStore& store, const std::string& prefix)
     : gate_up_(store.leaf(prefix + "gate_up")), down_(store.leaf(prefix + "down.weight")) {}
 
-at::Tensor FeedForward::forward(const at::Tensor& x) const { return linear(swiglu(linear(x, gate_up_)), down_); }
+at::Tensor FeedForward::forward(const at::Tensor& x, Part part) const { return feed_forward(x, gate_up_, down_, part); }
 
 MixtureOfExperts::MixtureOfExperts(const ModelConfig& c, const ParameterStore& store, const std::string& prefix,
                                    at::Tensor bias)
@@ -88,7 +88,7 @@ at::Tensor MixtureOfExperts::forward(const at::Tensor& x, at::Tensor* chosen) co
   const Routing routing = route(linear(flat, router_), bias_, top_k_);
   if (chosen != nullptr) *chosen = routing.experts;
   at::Tensor out = routed_experts(flat, gate_up_, down_, routing.experts, routing.weights);
-  for (const auto& expert : shared_) out = out + expert.forward(flat);
+  for (const auto& expert : shared_) out = out + expert.forward(flat, Part::experts);
   return out.view_as(x);
 }
 
@@ -100,7 +100,7 @@ DenseBlock::DenseBlock(const ModelConfig& config, const ParameterStore& store, c
 
 at::Tensor DenseBlock::forward(const at::Tensor& x, const RotaryTable::Slice& positions, CacheEntry* cache) const {
   const at::Tensor h = x + attn_.forward(rms_norm(x, attn_norm_), positions, cache);
-  return h + ffn_.forward(rms_norm(h, ffn_norm_));
+  return h + ffn_.forward(rms_norm(h, ffn_norm_), Part::projections);
 }
 
 }  // namespace mythos

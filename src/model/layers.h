@@ -3,6 +3,7 @@
 
 #include "kernels/attention.h"
 #include "kernels/moe.h"
+#include "kernels/part.h"
 #include "model/cache.h"
 #include "model/parameters.h"
 
@@ -29,7 +30,7 @@ class Attention {
 class FeedForward {
  public:
   FeedForward(const ParameterStore& store, const std::string& prefix);
-  [[nodiscard]] at::Tensor forward(const at::Tensor& x) const;
+  [[nodiscard]] at::Tensor forward(const at::Tensor& x, Part part) const;
 
  private:
   Weight gate_up_, down_;

@@ -43,8 +43,8 @@ at::Tensor read_ids(const SafetensorsFile& file, const char* name, const TrainSp
   const auto& entry = file.at(name);
   if (entry.dtype != DType::I64 || entry.shape.size() != 3 || entry.shape[0] < 1 || entry.shape[1] != o.micro_batch ||
       entry.shape[2] != o.seq_len) {
-    throw usage_error(fmt::format("'{}' of {} is not int64 [steps, {}, {}]", name, file.path().string(), o.micro_batch,
-                                  o.seq_len));
+    throw usage_error(
+        fmt::format("'{}' of {} is not int64 [steps, {}, {}]", name, file.path().string(), o.micro_batch, o.seq_len));
   }
   at::Tensor ids = at::empty(entry.shape, at::kLong);
   const auto bytes = file.data(entry);
@@ -114,7 +114,7 @@ TrainSpeed measure_training(const TrainSpeedOptions& o, const std::function<void
   }
   GemmRate rate(gemm_shapes(o.model, tokens, loops), o.device, o.compute);
   const auto round = [&] {
-    rate.round(std::clamp(0.1 * longest, 1.0, 4.0));
+    rate.round(std::clamp(0.1 * longest, std::min(1.0, 4 * longest), 4.0));
     result.gemm_rates.push_back(rate.last());
   };
   say("matrix multiply");

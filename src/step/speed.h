@@ -34,14 +34,14 @@ struct TrainSpeedOptions {
 struct TrainSpeed {
   int64_t tokens_per_step = 0;
   double train_flops_per_token = 0;
-  std::vector<double> step_seconds;    ///< of the counted steps
-  std::vector<double> losses;          ///< of all steps, those of the warm-up first
-  std::vector<double> gemm_rates;      ///< FLOP/s of each round between the steps
-  double gemm_flops_per_s = 0;         ///< each shape at its best round, FLOP-weighted
-  std::vector<double> gemm_by_part;    ///< the same for each Part's shapes; 0 where it has none
-  PartTimes parts;                     ///< of one more step, not counted
-  double profiled_seconds = 0;         ///< that step's time
-  int64_t peak_resident_bytes = 0;     ///< of this process, when the steps were done
+  std::vector<double> step_seconds;  ///< of the counted steps
+  std::vector<double> losses;        ///< of all steps, those of the warm-up first
+  std::vector<double> gemm_rates;    ///< FLOP/s of each round between the steps
+  double gemm_flops_per_s = 0;       ///< each shape at its best round, FLOP-weighted
+  std::vector<double> gemm_by_part;  ///< the same for each Part's shapes; 0 where it has none
+  PartTimes parts;                   ///< of one more step, not counted
+  double profiled_seconds = 0;       ///< that step's time
+  int64_t peak_resident_bytes = 0;   ///< of this process, when the steps were done
 
   /// From the median of the counted steps.
   [[nodiscard]] double tokens_per_second() const;

@@ -56,16 +56,44 @@ TEST(RmsNorm, OfOneChannel) {
   }
 }
 
-TEST(SwiGlu, EqualsCompositeForm) {
-  const Function fused = [](const Tensors& in) { return Tensors{swiglu(in[0])}; };
-  const Function composite = [](const Tensors& in) { return Tensors{swiglu_reference(in[0])}; };
+const Function fused_feed_forward = [](const Tensors& in) {
+  return Tensors{feed_forward(in[0], plain(in[1]), plain(in[2]), Part::projections)};
+};
+
+TEST(FeedForward, EqualsCompositeForm) {
+  const Function composite = [](const Tensors& in) { return Tensors{feed_forward_reference(in[0], in[1], in[2])}; };
   for (const auto type : types) {
     Draw draw(type);
     for (const int64_t f : widths) {
       for (const int64_t rows : row_counts) {
         const std::string what = fmt::format("{} x {}", rows, f);
-        expect_twins(what, fused, composite, {draw.normal({rows, 2 * f}, 3)});
-        expect_twins(what + " strided", fused, composite, {draw.transposed({rows, 2, 2 * f}, 3)});
+        const Tensors weights{draw.normal({2 * f, 7}, 2), draw.normal({5, f})};
+        const at::Tensor square = draw.normal({7, f});
+        expect_twins(what, fused_feed_forward, composite, {draw.normal({rows, 7}), weights[0], square});
+        expect_twins(what + " strided", fused_feed_forward, composite,
+                     {draw.transposed({rows, 2, 7}), weights[0], square});
+      }
+    }
+  }
+}
+
+// What ops with SwiGLU inside call: y, and with a factor for each row the three gradients.
+TEST(SwiGlu, ScaledRowsEqualCompositeForm) {
+  for (const auto type : types) {
+    Draw draw(type);
+    for (const int64_t f : widths) {
+      for (const int64_t rows : row_counts) {
+        const at::Tensor joined = leaf(draw.normal({rows, 2 * f}, 3)), scale = leaf(draw.normal({rows}));
+        const at::Tensor y = swiglu_reference(joined) * scale.unsqueeze(1);
+        const at::Tensor dy = draw.normal({rows, f});
+        const Tensors expected = gradients({y}, {joined, scale}, {dy});
+        const SwigluBackward b = swiglu_backward(joined.detach(), dy, scale.detach());
+        const std::string what = fmt::format("{} x {}", rows, f);
+        EXPECT_CLOSE(swiglu_forward(joined.detach()), swiglu_reference(joined), rounding(type)) << what;
+        EXPECT_CLOSE(b.act, y, rounding(type)) << what;
+        EXPECT_CLOSE(b.djoined, expected[0], rounding(type)) << what;
+        EXPECT_CLOSE(b.dscale, expected[1], 10 * rounding(type)) << what;
+        EXPECT_FALSE(swiglu_backward(joined.detach(), dy, {}).dscale.defined());
       }
     }
   }
@@ -74,10 +102,10 @@ TEST(SwiGlu, EqualsCompositeForm) {
 TEST(SwiGlu, LargeGatesStayFinite) {
   for (const auto type : types) {
     const at::Tensor gate = at::tensor({-1e4, -120.0, -88.5, -20.0, 0.0, 20.0, 88.5, 120.0, 1e4}, at::kDouble);
-    const at::Tensor joined = leaf(at::cat({gate, at::full_like(gate, 2.0)}).to(type).unsqueeze(0));
-    const at::Tensor y = swiglu(joined);
+    const at::Tensor joined = at::cat({gate, at::full_like(gate, 2.0)}).to(type).unsqueeze(0);
+    const at::Tensor y = swiglu_forward(joined);
     EXPECT_CLOSE(y, swiglu_reference(joined), rounding(type));
-    EXPECT_TRUE(gradients({y}, {joined}, {at::ones_like(y)})[0].isfinite().all().item<bool>());
+    EXPECT_TRUE(swiglu_backward(joined, at::ones_like(y), {}).djoined.isfinite().all().item<bool>());
   }
 }
 
@@ -203,10 +231,11 @@ TEST(RoutedExperts, OneExpertMayTakeAllAndOthersNone) {
 
 // ---- gradients are derivatives --------------------------------------------------------------------------------------
 
-TEST(Derivatives, NormAndSwiGluAndRotate) {
+TEST(Derivatives, NormAndFeedForwardAndRotate) {
   Draw draw(at::kDouble);
   expect_derivatives("rms_norm", fused_norm, {draw.normal({3, 5}), draw.normal({5})});
-  expect_derivatives("swiglu", [](const Tensors& in) { return Tensors{swiglu(in[0])}; }, {draw.normal({3, 10}, 2)});
+  expect_derivatives("feed_forward", fused_feed_forward,
+                     {draw.normal({3, 5}), draw.normal({8, 5}), draw.normal({5, 4})});
   const auto rows = positions(6, 3, 4);
   expect_derivatives("rotate", [&](const Tensors& in) { return Tensors{rotate(in[0], rows)}; },
                      {draw.normal({2, 4, 2, 6})});
@@ -289,6 +318,9 @@ TEST(GradientBuffers, ReceiveWhatAutogradWould) {
     expect_sinks("linear", product, draw.normal({2, 17, 15}), {draw.normal({33, 15})});
     expect_sinks("linear strided", product, draw.transposed({2, 17, 15}), {draw.normal({33, 15})});
 
+    const auto network = [](const at::Tensor& x, const auto& w) { return feed_forward(x, w[0], w[1], Part::experts); };
+    expect_sinks("feed_forward", network, draw.normal({2, 17, 15}), {draw.normal({66, 15}), draw.normal({15, 33})});
+
     const at::Tensor ids =
         at::tensor({3, 3, 0, 3, 5, 0}, at::kLong).view({2, 3});  // rows used more than once, and never
     const auto table = draw.normal({7, 5});
@@ -356,7 +388,8 @@ TEST(Bfloat16, TakesTheCompositePathNearFloat32) {
     }
   };
   expect_near("rms_norm", fused_norm, {draw.normal({17, 33}), draw.normal({33})});
-  expect_near("swiglu", [](const Tensors& in) { return Tensors{swiglu(in[0])}; }, {draw.normal({17, 66})});
+  expect_near("feed_forward", fused_feed_forward,
+              {draw.normal({17, 16}), draw.normal({66, 16}, 0.25), draw.normal({16, 33}, 0.2)});
   const auto rows = positions(16, 300, 9);
   expect_near("rotate", [&](const Tensors& in) { return Tensors{rotate(in[0], rows)}; }, {draw.normal({2, 9, 3, 16})});
   const MlaHeads sizes{2, 8, 16, 12};

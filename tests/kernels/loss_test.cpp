@@ -30,7 +30,7 @@ TEST(LinearCrossEntropy, EveryChunkGivesWhatAllLogitsAtOnceGive) {
   for (const auto type : types) {
     Draw draw(type);
     for (const int64_t n : {1, 2, 15, 33}) {
-      for (const int64_t v : {2, 15, 16, 17, 5000}) {
+      for (const int64_t v : {2, 15, 16, 17, 1024, 1025, 5000}) {
         const at::Tensor targets = draw.below(v, {n});
         if (n > 1) targets[1] = ignored_target;
         const at::Tensor hidden = draw.normal({n, 7}), weight = draw.normal({v, 7});

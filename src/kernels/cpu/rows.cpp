@@ -56,13 +56,30 @@ MYTHOS_INLINE void swiglu_body(const T* gate, const T* up, int64_t n, T* y) {
 }
 
 template <class T>
-MYTHOS_INLINE void swiglu_backward_body(const T* gate, const T* up, const T* dy, int64_t n, T* dgate, T* dup) {
-  for (int64_t i = 0; i < n; ++i) {
-    const T sigmoid = T(1) / (T(1) + exp_of(-gate[i]));
-    const T d = dy[i];
-    dup[i] = d * gate[i] * sigmoid;
-    dgate[i] = d * up[i] * sigmoid * (T(1) + gate[i] * (T(1) - sigmoid));
+MYTHOS_INLINE T swiglu_backward_one(T gate, T up, T dy, T scale, T* act, T* dgate, T* dup) {
+  const T sigmoid = T(1) / (T(1) + exp_of(-gate));
+  const T silu = gate * sigmoid;
+  const T y = silu * up;
+  const T d = dy * scale;
+  *act = y * scale;
+  *dup = d * silu;
+  *dgate = d * up * sigmoid * (T(1) + gate * (T(1) - sigmoid));
+  return dy * y;
+}
+
+template <class T>
+MYTHOS_INLINE T swiglu_backward_body(const T* __restrict gate, const T* __restrict up, const T* __restrict dy, T scale,
+                                     int64_t n, T* __restrict act, T* __restrict dgate, T* __restrict dup) {
+  T acc[lanes] = {};
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    for (int64_t j = 0; j < lanes; ++j) {
+      const int64_t k = i + j;
+      acc[j] += swiglu_backward_one(gate[k], up[k], dy[k], scale, act + k, dgate + k, dup + k);
+    }
   }
+  for (; i < n; ++i) acc[0] += swiglu_backward_one(gate[i], up[i], dy[i], scale, act + i, dgate + i, dup + i);
+  return sum_lanes(acc);
 }
 
 template <class T>
@@ -91,9 +108,9 @@ MYTHOS_INLINE void rotate_body(const T* x, const float* c, const float* s, T sig
   template <> MYTHOS_CLONES void swiglu_row(const T* gate, const T* up, int64_t n, T* y) {                           \
     swiglu_body(gate, up, n, y);                                                                                     \
   }                                                                                                                  \
-  template <> MYTHOS_CLONES void swiglu_backward_row(const T* gate, const T* up, const T* dy, int64_t n, T* dgate,   \
-                                                     T* dup) {                                                       \
-    swiglu_backward_body(gate, up, dy, n, dgate, dup);                                                               \
+  template <> MYTHOS_CLONES T swiglu_backward_row(const T* gate, const T* up, const T* dy, T scale, int64_t n,       \
+                                                  T* act, T* dgate, T* dup) {                                        \
+    return swiglu_backward_body(gate, up, dy, scale, n, act, dgate, dup);                                            \
   }                                                                                                                  \
   template <> MYTHOS_CLONES void rotate_row(const T* x, const float* c, const float* s, T sign, int64_t n, T* out) { \
     rotate_body(x, c, s, sign, n, out);                                                                              \

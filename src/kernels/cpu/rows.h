@@ -16,8 +16,10 @@ void rms_norm_backward_row(const T* x, const T* w, const T* dy, T rstd, int64_t 
 /// y = silu(gate) * up, n wide.
 template <class T>
 void swiglu_row(const T* gate, const T* up, int64_t n, T* y);
+/// Gradients of gate and up where y, times `scale`, has the gradient dy; act = y * scale on the way. Returns dy . y,
+/// the gradient of `scale`.
 template <class T>
-void swiglu_backward_row(const T* gate, const T* up, const T* dy, int64_t n, T* dgate, T* dup);
+T swiglu_backward_row(const T* gate, const T* up, const T* dy, T scale, int64_t n, T* act, T* dgate, T* dup);
 
 /// out[2i], out[2i+1] = (x[2i] + i x[2i+1]) * (c[i] + i s[i]); sign -1 rotates back. n = number of pairs.
 template <class T>
