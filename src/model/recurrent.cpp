@@ -45,36 +45,8 @@ struct RecomputedLoop : torch::autograd::Function<RecomputedLoop> {
 
 }  // namespace
 
-at::Tensor injection_decay(const at::Tensor& log_a, const at::Tensor& log_dt) {
-  const auto type = accumulate_type(log_a.scalar_type());
-  return (log_dt.to(type) + log_a.to(type)).clamp(-16, 20).exp().neg().exp();
-}
-
-at::Tensor loop_signal(int64_t t, int64_t dim, const at::TensorOptions& options) {
-  const auto wide = at::TensorOptions(accumulate_type(c10::typeMetaToScalarType(options.dtype())));
-  const int64_t channels = dim / 8;
-  at::Tensor signal = at::zeros({dim}, wide);
-  if (channels > 0) {
-    const at::Tensor exponent = at::arange(0, channels, 2, wide) / static_cast<double>(channels);
-    const at::Tensor angle = at::reciprocal(at::pow(at::Scalar(10000.0), exponent)) * static_cast<double>(t);
-    signal.narrow(0, 0, channels).copy_(at::cat({angle.sin(), angle.cos()}).narrow(0, 0, channels));
-  }
-  return signal.to(options.device());
-}
-
-at::Tensor halting_weight(const at::Tensor& p, double threshold, HaltingState& state) {
-  const at::Tensor remainder = (1.0 - state.cumulative).clamp_min(0);
-  const at::Tensor last = (state.cumulative + p).ge(threshold);
-  const at::Tensor running = state.halted.logical_not().to(p.scalar_type());
-  const at::Tensor weight = at::where(last, remainder, p) * running;
-  state.cumulative = state.cumulative + p * running;
-  state.halted = state.halted.logical_or(state.cumulative.ge(threshold));
-  return weight;
-}
-
 RecurrentBlock::RecurrentBlock(const ModelConfig& c, const ParameterStore& store, at::Tensor router_bias)
-    : dim_(c.dim),
-      max_loops_(c.max_loop_iters),
+    : max_loops_(c.max_loop_iters),
       threshold_(c.act_threshold),
       norm_(store.leaf("recurrent.norm.weight")),
       attn_norm_(store.leaf("recurrent.block.attn_norm.weight")),
@@ -87,32 +59,30 @@ RecurrentBlock::RecurrentBlock(const ModelConfig& c, const ParameterStore& store
       lora_down_(store.leaf("recurrent.lora.down.weight")),
       lora_b_(store.leaf("recurrent.lora.B")),
       lora_scale_(store.leaf("recurrent.lora.scale.weight")),
+      signals_(c.dim, c.max_loop_iters, norm_.value.options()),
       attn_(c, store, "recurrent.block.attn."),
       experts_(c, store, "recurrent.block.ffn.", std::move(router_bias)) {}
 
 at::Tensor RecurrentBlock::loop(const at::Tensor& h, const at::Tensor& e, int64_t t,
-                                const RotaryTable::Slice& positions, CacheEntry* cache, at::Tensor* chosen) const {
-  const auto type = accumulate_type(h.scalar_type());
-  const at::Tensor signal = loop_signal(t, dim_, h.options());
-  const at::Tensor c = rms_norm((h.to(type) + signal + e.to(type)).to(h.scalar_type()), norm_);
+                                const RotaryTable::Slice& positions, CacheEntry* cache, at::Tensor* chosen) {
+  const at::Tensor c = loop_norm(h, signals_.at(t), e, norm_);
   const at::Tensor x = c + attn_.forward(rms_norm(c, attn_norm_), positions, cache);
   const at::Tensor u = x + experts_.forward(rms_norm(x, ffn_norm_), chosen);
   // The weights' row of this loop; loops beyond the trained ones reuse the last row.
   const at::Tensor scale = lora_scale_.value.select(0, std::min(t, max_loops_ - 1));
   const at::Tensor lora = at::matmul(linear(u, lora_down_) * scale, lora_b_.value);
-  const at::Tensor decay = injection_decay(log_a_.value, log_dt_.value);
-  return (decay * h.to(type) + b_.value.to(type) * e.to(type) + u.to(type) + lora.to(type)).to(h.scalar_type());
+  return injection(h, e, u, lora, log_a_, log_dt_, b_);
 }
 
 at::Tensor RecurrentBlock::forward(const at::Tensor& e, int64_t n_loops, const RotaryTable::Slice& positions,
-                                   Recompute recompute, KvCache* cache, const LoopObserver* observer) const {
-  const auto type = accumulate_type(e.scalar_type());
+                                   Recompute recompute, KvCache* cache, const LoopObserver* observer) {
+  const auto wide = e.options().dtype(accumulate_type(e.scalar_type()));
   const bool again =
       recompute == Recompute::loop && cache == nullptr && at::GradMode::is_enabled() && e.requires_grad();
-  HaltingState halting{at::zeros({e.size(0), e.size(1)}, e.options().dtype(type)),
-                       at::zeros({e.size(0), e.size(1)}, e.options().dtype(at::kBool))};
+  HaltingState halting{at::zeros({e.size(0), e.size(1)}, wide),
+                       at::zeros({e.size(0), e.size(1)}, wide.dtype(at::kBool))};
   at::Tensor h = e;
-  at::Tensor out = at::zeros(e.sizes(), e.options().dtype(type));
+  at::Tensor out = at::zeros(e.sizes(), wide);
   for (int64_t t = 0; t < n_loops; ++t) {
     at::Tensor chosen;
     at::Tensor* const wanted = observer != nullptr ? &chosen : nullptr;
@@ -128,11 +98,9 @@ at::Tensor RecurrentBlock::forward(const at::Tensor& e, int64_t n_loops, const R
     } else {
       h = loop(h, e, t, positions, cache != nullptr ? &cache->loop(t) : nullptr, wanted);
     }
-    const at::Tensor wide = h.to(type);
-    const at::Tensor p = (at::matmul(wide, halt_.value.to(type).t()).squeeze(-1) + halt_bias_.value.to(type)).sigmoid();
-    const at::Tensor weight = halting_weight(p, threshold_, halting);
-    out = out + weight.unsqueeze(-1) * wide;
-    if (observer != nullptr) (*observer)({t, h.detach(), p.detach(), weight.detach(), chosen});
+    const ActStep act = act_step(h, out, halting, halt_, halt_bias_, threshold_);
+    out = act.out;
+    if (observer != nullptr) (*observer)({t, h.detach(), act.p.detach(), act.weight.detach(), chosen});
     // Worth a look only on the CPU: elsewhere it would wait for the device, and the result is the same without.
     if (cache == nullptr && t + 1 < n_loops && h.device().is_cpu() && halting.halted.all().item<bool>()) break;
   }

@@ -2,6 +2,7 @@
 // depth-wise LoRA per loop, and adaptive computation time (Graves, 2016) weighing the loops' states.
 #pragma once
 
+#include "kernels/loop.h"
 #include "model/layers.h"
 
 #include <functional>
@@ -24,23 +25,6 @@ struct LoopReport {
 };
 using LoopObserver = std::function<void(const LoopReport&)>;
 
-/// What ACT carries from loop to loop.
-struct HaltingState {
-  at::Tensor cumulative;  ///< [B, T], fp32 at least
-  at::Tensor halted;      ///< bool [B, T]
-};
-
-/// One ACT step: from p [B, T] the weight of this loop's state; updates the state. Fields: w = p, or the remainder
-/// max(0, 1 - cumulative) where cumulative + p >= threshold; 0 where halted before.
-at::Tensor halting_weight(const at::Tensor& p, double threshold, HaltingState& state);
-
-/// A = exp(-exp(clamp(log_dt + log_A, -16, 20))), in fp32 at least: 0 <= A < 1 always. (At -20, the reference's bound,
-/// A would round to 1 in fp32.)
-at::Tensor injection_decay(const at::Tensor& log_a, const at::Tensor& log_dt);
-
-/// The loop signal: first D/8 channels [sin(t f) | cos(t f)], f_i = 10000^(-2i/(D/8)), zero elsewhere. [D].
-at::Tensor loop_signal(int64_t t, int64_t dim, const at::TensorOptions& options);
-
 class RecurrentBlock {
  public:
   RecurrentBlock(const ModelConfig& config, const ParameterStore& store, at::Tensor router_bias);
@@ -48,15 +32,16 @@ class RecurrentBlock {
   /// e: the prelude's output, [B, T, D]. Returns the ACT-weighted sum of the loops' states. Stops early only where
   /// every position has halted and there is no cache: the result is the same.
   [[nodiscard]] at::Tensor forward(const at::Tensor& e, int64_t n_loops, const RotaryTable::Slice& positions,
-                                   Recompute recompute, KvCache* cache, const LoopObserver* observer) const;
+                                   Recompute recompute, KvCache* cache, const LoopObserver* observer);
 
  private:
   [[nodiscard]] at::Tensor loop(const at::Tensor& h, const at::Tensor& e, int64_t t,
-                                const RotaryTable::Slice& positions, CacheEntry* cache, at::Tensor* chosen) const;
+                                const RotaryTable::Slice& positions, CacheEntry* cache, at::Tensor* chosen);
 
-  int64_t dim_, max_loops_;
+  int64_t max_loops_;
   double threshold_;
   Weight norm_, attn_norm_, ffn_norm_, log_a_, log_dt_, b_, halt_, halt_bias_, lora_down_, lora_b_, lora_scale_;
+  LoopSignals signals_;
   Attention attn_;
   MixtureOfExperts experts_;
 };
