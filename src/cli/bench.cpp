@@ -10,6 +10,7 @@ void add_bench(CLI::App& app, Result&) {
   add_bench_train(*command);
   add_bench_tokenizer(*command);
   add_bench_data(*command);
+  add_bench_ops(*command);
 }
 
 }  // namespace mythos::cli

@@ -228,6 +228,27 @@ TEST_F(CommandsTest, DataInspectDescribesASource) {
   EXPECT_EQ(run({"data", "inspect", tiny().text()}).code, 0);
 }
 
+TEST_F(CommandsTest, BenchOpsGivesEachFigureWithItsLimit) {
+  const Json json = json_of({"bench", "ops", "--preset", "mythos_300m", "--vocab", "64", "--seq-len", "4", "--seconds",
+                             "0", "--filter", "norm", "--json"});
+  ASSERT_EQ(json["ops"].size(), 2U);
+  for (const auto& op : json["ops"]) {
+    EXPECT_NE(op["name"].get<std::string>().find("norm"), std::string::npos);
+    EXPECT_EQ(op["unit"], "B/s");
+    EXPECT_GT(op["limit"].get<double>(), 0);
+    for (const char* pass : {"forward", "forward_backward"}) {
+      for (const char* key : {"ms", "composite_ms", "ratio", "rate", "fraction_of_limit"}) {
+        EXPECT_GT(op[pass][key].get<double>(), 0) << pass << " " << key;
+      }
+    }
+  }
+  EXPECT_EQ(json["seq_len"], 4);
+  EXPECT_EQ(json["model"]["vocab_size"], 64);
+  const Outcome wrong = run({"bench", "ops", "--filter", "embeding"});
+  EXPECT_EQ(wrong.code, 2);
+  EXPECT_NE(wrong.err.find("did you mean 'embedding'?"), std::string::npos) << wrong.err;
+}
+
 TEST_F(CommandsTest, TrainingSaysWhatWasDecidedAndLeavesItsFiles) {
   const std::string text = read_file(tiny().run() / "log.txt");
   for (const char* what :
