@@ -1,26 +1,9 @@
 #include "kernels/cpu/rows.h"
 
-#include "kernels/cpu/exp.h"
-
-// Each exported function is cloned per instruction set; the bodies are always inlined into the clones. Sums are kept in
-// 16 lanes of fixed order, which the compiler vectorises without reordering anything.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define MYTHOS_CLONES __attribute__((target_clones("arch=skylake-avx512", "arch=haswell", "default")))
-#else
-#define MYTHOS_CLONES
-#endif
+#include "kernels/cpu/lanes.h"
 
 namespace mythos::cpu {
 namespace {
-
-constexpr int64_t lanes = 16;
-
-template <class T>
-MYTHOS_INLINE T sum_lanes(const T* acc) {
-  T t[lanes / 2];
-  for (int64_t j = 0; j < lanes / 2; ++j) t[j] = acc[j] + acc[j + lanes / 2];
-  return ((t[0] + t[4]) + (t[2] + t[6])) + ((t[1] + t[5]) + (t[3] + t[7]));
-}
 
 template <class T>
 MYTHOS_INLINE T dot_body(const T* a, const T* b, int64_t n) {
@@ -72,23 +55,14 @@ MYTHOS_INLINE void swiglu_backward_body(const T* gate, const T* up, const T* dy,
 
 template <class T>
 MYTHOS_INLINE double cross_entropy_body(T* logits, int64_t n, int64_t target, T scale) {
-  T top[lanes];
-  for (int64_t j = 0; j < lanes; ++j) top[j] = logits[0];
-  int64_t i = 0;
-  for (; i + lanes <= n; i += lanes) {
-    for (int64_t j = 0; j < lanes; ++j) top[j] = logits[i + j] > top[j] ? logits[i + j] : top[j];
-  }
-  for (; i < n; ++i) top[0] = logits[i] > top[0] ? logits[i] : top[0];
-  T max = top[0];
-  for (int64_t j = 1; j < lanes; ++j) max = top[j] > max ? top[j] : max;
-
+  const T max = max_of(logits, n);
   const double at_target = static_cast<double>(logits[target]) - static_cast<double>(max);
   double sum = 0;
   constexpr int64_t block = 4096;  // float lanes inside a block, double across blocks
   for (int64_t begin = 0; begin < n; begin += block) {
     const int64_t end = begin + block < n ? begin + block : n;
     T acc[lanes] = {};
-    i = begin;
+    int64_t i = begin;
     for (; i + lanes <= end; i += lanes) {
       for (int64_t j = 0; j < lanes; ++j) {
         const T p = exp_of(logits[i + j] - max);
@@ -104,7 +78,7 @@ MYTHOS_INLINE double cross_entropy_body(T* logits, int64_t n, int64_t target, T 
     sum += static_cast<double>(sum_lanes(acc));
   }
   const T factor = static_cast<T>(static_cast<double>(scale) / sum);
-  for (i = 0; i < n; ++i) logits[i] *= factor;
+  for (int64_t i = 0; i < n; ++i) logits[i] *= factor;
   logits[target] -= scale;
   return std::log(sum) - at_target;
 }
