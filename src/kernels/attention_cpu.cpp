@@ -1,9 +1,9 @@
 #include "kernels/attention_cpu.h"
 
 #include "kernels/cpu/attention.h"
+#include "kernels/cpu/attention_rows.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/rows.h"
-#include "kernels/cpu/softmax.h"
 #include "kernels/weight.h"
 
 #include <atomic>

@@ -1,7 +1,7 @@
 #include "kernels/cpu/attention.h"
 
+#include "kernels/cpu/attention_rows.h"
 #include "kernels/cpu/gemm.h"
-#include "kernels/cpu/softmax.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,21 +1,12 @@
-// What the row kernels share: clones per instruction set, and sums in lanes of a fixed order.
+// Sums and maxima of rows in 16 lanes of fixed order, which the compiler vectorises without reordering anything.
 #pragma once
 
 #include "kernels/cpu/exp.h"
 
 #include <cstdint>
 
-// A function with this attribute is cloned per instruction set and chosen at load time; the bodies it calls are always
-// inlined into the clones.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define MYTHOS_CLONES __attribute__((target_clones("arch=skylake-avx512", "arch=haswell", "default")))
-#else
-#define MYTHOS_CLONES
-#endif
-
 namespace mythos::cpu {
 
-/// Sums are kept in 16 lanes of fixed order, which the compiler vectorises without reordering anything.
 constexpr int64_t lanes = 16;
 
 template <class T>
