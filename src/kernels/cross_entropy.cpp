@@ -58,8 +58,8 @@ class BlockedHead {
       : head_(head),
         v_(head.weight.size(0)),
         blocks_((v_ + cross_entropy_block - 1) / cross_entropy_block),
-        logits_(
-            at::empty({head.dh.defined() ? v_ : std::min(v_, cross_entropy_block), chunk_rows}, head.hidden.options())),
+        logits_(at::empty({head.dh.defined() ? v_ : std::min(v_, cross_entropy_block), chunk_rows},
+                          head.hidden.options())),
         top_(at::empty({blocks_, chunk_rows}, head.hidden.options())),
         sum_(at::empty({blocks_, chunk_rows}, head.hidden.options())) {}
 
@@ -78,7 +78,8 @@ class BlockedHead {
         if (place >= 0 && place < size) at_target[static_cast<size_t>(r)] = values[place * rows + r];
       }
       for_columns(rows, [&](int64_t from, int64_t to) {
-        cpu::exp_columns<T>(values + from, size, rows, to - from, row(top_, b, rows) + from, row(sum_, b, rows) + from);
+        cpu::exp_columns<T>(values + from, size, rows, to - from, row(top_, b, rows) + from,
+                            row(sum_, b, rows) + from);
       });
     }
     double loss = 0;
@@ -141,8 +142,9 @@ class BlockedHead {
   static void for_columns(int64_t columns, const Body& body) {
     constexpr int64_t group = 32;
     const int64_t groups = (columns + group - 1) / group;
-    for_row_parts(groups, std::min<int64_t>(groups, at::get_num_threads()),
-                  [&](int64_t, int64_t from, int64_t to) { body(from * group, std::min(columns, to * group)); });
+    for_row_parts(groups, std::min<int64_t>(groups, at::get_num_threads()), [&](int64_t, int64_t from, int64_t to) {
+      body(from * group, std::min(columns, to * group));
+    });
   }
 
   Head head_;

@@ -73,8 +73,8 @@ class TensorMemory : public c10::Allocator {
     const auto page = ::sysconf(_SC_PAGESIZE);
     if (pages <= 0 || page <= 0) return;
     const size_t size = 2 * static_cast<size_t>(pages) * static_cast<size_t>(page);
-    void* const begin =
-        ::mmap(nullptr, size + huge_page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* const begin = ::mmap(nullptr, size + huge_page, PROT_READ | PROT_WRITE,
+                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (begin == MAP_FAILED) return;
     const auto address = reinterpret_cast<uintptr_t>(begin);
     base_ = static_cast<char*>(begin) + (huge_page - address % huge_page) % huge_page;
