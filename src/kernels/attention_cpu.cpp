@@ -26,6 +26,16 @@ struct Place {
   int64_t batch, row, head;
 };
 
+// Heads lie side by side in a row of the projections, so that one head's next row is kilobytes away, on a page that
+// processors do not fetch ahead by themselves.
+constexpr int64_t rows_ahead = 8;
+template <class T>
+void fetch_ahead(const T* row, int64_t row_stride, int64_t n) {
+  constexpr int64_t line = 64 / sizeof(T);
+  const T* ahead = row + rows_ahead * row_stride;
+  for (int64_t i = 0; i < n; i += line) __builtin_prefetch(ahead + i);
+}
+
 struct Shape {
   int64_t batch, queries, keys, heads, key_heads, width, value;
 
@@ -39,13 +49,15 @@ struct Shape {
 };
 
 AttentionTiles forward_tiles(const Shape& s) {
-  static const int64_t e[3] = {atoi(getenv("FQ")), atoi(getenv("FK")), atoi(getenv("FS"))};
+  static const int64_t e[3] = {getenv("FQ") ? atoi(getenv("FQ")) : 256, getenv("FK") ? atoi(getenv("FK")) : 256,
+                               getenv("FS") ? atoi(getenv("FS")) : 64};
   const int64_t queries = std::min<int64_t>(s.queries, e[0]);
-  return {queries, std::max(queries, std::min<int64_t>(s.keys, e[1])), e[2]};
+  return {queries, std::max(queries, std::min<int64_t>(s.keys, e[1])), std::min(queries, e[2])};
 }
 AttentionTiles backward_tiles(const Shape& s) {
-  static const int64_t e[3] = {atoi(getenv("BQ")), atoi(getenv("BK")), atoi(getenv("BS"))};
-  return {std::min<int64_t>(s.queries, e[0]), std::min<int64_t>(s.keys, e[1]), e[2]};
+  static const int64_t e[3] = {getenv("BQ") ? atoi(getenv("BQ")) : 256, getenv("BK") ? atoi(getenv("BK")) : 256,
+                               getenv("BS") ? atoi(getenv("BS")) : 64};
+  return {std::min<int64_t>(s.queries, e[0]), std::min<int64_t>(s.keys, e[1]), std::min(s.queries, e[2])};
 }
 
 // Cuts one scratch buffer into aligned pieces.
@@ -92,8 +104,13 @@ struct GroupedLayout {
         v(v_in),
         scale(static_cast<T>(1.0 / std::sqrt(static_cast<double>(q_in.size(3))))) {}
 
-  void load_query(int64_t b, int64_t t, int64_t h, T* out) const { scale_row(scale, q.at(b, t, h), shape.width, out); }
+  void load_query(int64_t b, int64_t t, int64_t h, T* out) const {
+    fetch_ahead(q.at(b, t, h), q.row, shape.width);
+    scale_row(scale, q.at(b, t, h), shape.width, out);
+  }
   void load_key(int64_t b, int64_t s, int64_t h, T* key, T* value) const {
+    fetch_ahead(k.at(b, s, h), k.row, shape.width);
+    fetch_ahead(v.at(b, s, h), v.row, shape.value);
     std::copy_n(k.at(b, s, h), shape.width, key);
     std::copy_n(v.at(b, s, h), shape.value, value);
   }
@@ -137,12 +154,15 @@ struct LatentLayout {
   void load_query(int64_t b, int64_t t, int64_t h, T* out) const {
     const T* row = q.at(b, t);
     const int64_t pairs = rope / 2;
+    fetch_ahead(row + h * nope, q.row, nope);
+    fetch_ahead(row + shape.heads * nope + h * rope, q.row, rope);
     scale_row(scale, row + h * nope, nope, out);
     rotate_row(row + shape.heads * nope + h * rope, cos + t * pairs, sin + t * pairs, T(1), pairs, out + nope);
     scale_row(scale, out + nope, rope, out + nope);
   }
   void load_key(int64_t b, int64_t s, int64_t h, T* key, T* value) const {
     const T* row = kv.at(b, s) + h * (nope + shape.value);
+    fetch_ahead(row, kv.row, nope + shape.value);
     std::copy_n(row, nope, key);
     std::copy_n(k_rope.at(b, s), rope, key + nope);
     std::copy_n(row + nope, shape.value, value);
@@ -205,7 +225,7 @@ void forward(const Layout& layout, T* out, T* lse, const at::TensorOptions& opti
     return;
   }
   const AttentionTiles tiles = forward_tiles(s);
-  static const bool copy_values = atoi(getenv("CV")) != 0;
+  static const bool copy_values = !getenv("CV") || atoi(getenv("CV")) != 0;
   const int64_t blocks = (s.queries + tiles.queries - 1) / tiles.queries;
   const int64_t all_heads = s.batch * s.heads;
   const int64_t threads = at::get_num_threads();
@@ -250,7 +270,7 @@ void backward(const Layout& layout, const at::Tensor& forward_out, const at::Ten
   const T* lse = forward_lse.const_data_ptr<T>();
   const T* dout = dout_in.const_data_ptr<T>();
   const AttentionTiles tiles = backward_tiles(s);
-  static const bool copy_values = atoi(getenv("CV")) != 0;
+  static const bool copy_values = !getenv("CV") || atoi(getenv("CV")) != 0;
   const auto padded = Scratch<T>::padded;
   const int64_t size = 2 * padded(s.queries * s.width) + padded(s.queries * s.value) + padded(s.queries) +
                        2 * padded(tiles.keys * s.width) + 2 * padded(tiles.keys * s.value) +
@@ -269,6 +289,8 @@ void backward(const Layout& layout, const at::Tensor& forward_out, const at::Ten
       for (int64_t t = 0; t < s.queries; ++t) {
         const int64_t at = ((b * s.queries + t) * s.heads + h) * s.value;
         layout.load_query(b, t, h, queries.row(t));
+        fetch_ahead(dout + at, s.heads * s.value, s.value);
+        fetch_ahead(out + at, s.heads * s.value, s.value);
         std::copy_n(dout + at, s.value, douts.row(t));
         delta[t] = dot_row(dout + at, out + at, s.value);
       }

@@ -28,7 +28,7 @@ struct Keys {
 struct AttentionTiles {
   int64_t queries = 0;  ///< rows of a tile
   int64_t keys = 0;     ///< columns of a tile, at least `queries`
-  int64_t strip = 0;    ///< rows of the pieces that a tile on the diagonal is cut into
+  int64_t strip = 0;    ///< rows of the pieces that a tile on the diagonal is cut into, at most `queries`
 };
 
 /// Values of T that attend() needs as scratch.
