@@ -1,21 +1,10 @@
 #include "kernels/cpu/rows.h"
 
 #include "kernels/cpu/clones.h"
-#include "kernels/cpu/exp.h"
-
-// Sums are kept in 16 lanes of fixed order, which the compiler vectorises without reordering anything.
+#include "kernels/cpu/lanes.h"
 
 namespace mythos::cpu {
 namespace {
-
-constexpr int64_t lanes = 16;
-
-template <class T>
-MYTHOS_INLINE T sum_lanes(const T* acc) {
-  T t[lanes / 2];
-  for (int64_t j = 0; j < lanes / 2; ++j) t[j] = acc[j] + acc[j + lanes / 2];
-  return ((t[0] + t[4]) + (t[2] + t[6])) + ((t[1] + t[5]) + (t[3] + t[7]));
-}
 
 template <class T>
 MYTHOS_INLINE T dot_body(const T* a, const T* b, int64_t n) {
