@@ -34,6 +34,10 @@ target_include_directories(mythos_torch SYSTEM INTERFACE
   "${torch_dir}/include" "${torch_dir}/include/torch/csrc/api/include")
 target_link_libraries(mythos_torch INTERFACE
   "${torch_dir}/lib/libtorch_cpu.so" "${torch_dir}/lib/libc10.so")
+# at::parallel_for is a header's template and runs on one thread where the including file knows no OpenMP. The runtime is
+# the one LibTorch brings: both ask for libgomp.so.1.
+target_compile_options(mythos_torch INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fopenmp>)
+target_link_options(mythos_torch INTERFACE -fopenmp)
 # The wheel's libraries find their CUDA runtime stubs beside the package, by their own RPATH.
 target_link_options(mythos_torch INTERFACE "-Wl,--allow-shlib-undefined")
 if(MYTHOS_CUDA)

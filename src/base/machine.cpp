@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
 #include <fstream>
 #include <optional>
 #include <sstream>
@@ -64,6 +65,12 @@ int64_t usable_cpus() {
     if (q && period && *q > 0 && *period > 0) n = std::min(n, std::max<int64_t>(1, (*q + *period - 1) / *period));
   }
   return n;
+}
+
+int64_t default_threads() {
+  const char* const asked = std::getenv("OMP_NUM_THREADS");
+  const auto n = asked != nullptr ? number_in(asked) : std::nullopt;
+  return n && *n > 0 ? std::min<int64_t>(*n, 4096) : usable_cpus();
 }
 
 int64_t usable_memory() {

@@ -8,6 +8,8 @@ namespace mythos {
 
 /// CPUs this process may use: affinity and the cgroup's quota taken into account.
 int64_t usable_cpus();
+/// Threads to compute with where nobody says: OMP_NUM_THREADS (its first number) where that is set, else usable_cpus().
+int64_t default_threads();
 /// Memory this process may use in bytes: the machine's, or the cgroup's limit where that is lower.
 int64_t usable_memory();
 /// Memory available now without swapping, bytes.

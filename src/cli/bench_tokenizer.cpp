@@ -29,10 +29,10 @@ struct TokenizerFigures {
 };
 
 Json to_json(const TokenizerFigures& f, const Tokenizer& tokenizer, const TokenizerOptions& o) {
-  Json json = {{"tokenizer", o.tokenizer},        {"fingerprint", tokenizer.fingerprint()},
-               {"device", processor_name()}, {"document_bytes", o.document_bytes},
-               {"repetitions", o.repetitions},    {"texts", Json::array()},
-               {"threads", Json::array()},        {"hostile", Json::array()}};
+  Json json = {{"tokenizer", o.tokenizer},     {"fingerprint", tokenizer.fingerprint()},
+               {"device", processor_name()},   {"document_bytes", o.document_bytes},
+               {"repetitions", o.repetitions}, {"texts", Json::array()},
+               {"threads", Json::array()},     {"hostile", Json::array()}};
   for (const auto& t : f.texts) {
     json["texts"].push_back({{"name", t.name},
                              {"documents", t.documents},

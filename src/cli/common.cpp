@@ -1,9 +1,9 @@
 #include "cli/common.h"
 
 #include "base/error.h"
+#include "base/machine.h"
 #include "base/signals.h"
 #include "base/units.h"
-#include "base/machine.h"
 
 #include <ATen/Parallel.h>
 #include <cerrno>
@@ -42,7 +42,7 @@ void stop_if_asked(const std::string& what) {
   if (stop_requested()) throw Error(static_cast<ExitCode>(128 + stop_signal()), what);
 }
 
-void set_threads(int64_t asked) { at::set_num_threads(static_cast<int>(asked > 0 ? asked : usable_cpus())); }
+void set_threads(int64_t asked) { at::set_num_threads(static_cast<int>(asked > 0 ? asked : default_threads())); }
 
 at::ScalarType dtype_from(const std::string& name) {
   if (name == "float32" || name == "fp32") return at::kFloat;

@@ -1,5 +1,6 @@
 #include "base/error.h"
 #include "base/log.h"
+#include "base/machine.h"
 #include "base/signals.h"
 #include "base/units.h"
 #include "cli/commands.h"
@@ -7,7 +8,6 @@
 #include "data/inspect.h"
 #include "data/prepare.h"
 #include "data/tokenizer_source.h"
-#include "base/machine.h"
 
 #include <chrono>
 #include <cmath>

@@ -1,11 +1,11 @@
 #include "base/error.h"
 #include "base/log.h"
+#include "base/machine.h"
 #include "base/units.h"
 #include "cli/commands.h"
 #include "cli/common.h"
 #include "data/documents.h"
 #include "data/tokenizer_source.h"
-#include "base/machine.h"
 #include "text/encode_lines.h"
 #include "text/training.h"
 

@@ -1,4 +1,5 @@
-// Causal attention, and the assembly of multi-head latent attention's heads (DeepSeek-V2, 2024).
+// Causal attention, with grouped queries and in the form of multi-head latent attention (DeepSeek-V2, 2024). On the CPU
+// in float and double it is our own (kernels/attention_cpu.h), elsewhere LibTorch's.
 #pragma once
 
 #include "kernels/rotary.h"
@@ -13,20 +14,15 @@ struct MlaHeads {
   int64_t value = 0;  ///< width of v
 };
 
-struct Heads {
-  at::Tensor q;  ///< [B, T, H, nope + rope]
-  at::Tensor k;  ///< [B, S, H, nope + rope]
-  at::Tensor v;  ///< [B, S, H, max(value, nope + rope)], zero beyond `value`: one head width for the flash kernels
-};
-
-/// Writes q, k and v once, in the layout attention reads.
-/// q_up: [B, T, H*nope | H*rope], not rotated; kv: [B, S, H*(nope | value)]; k_rope: [B, S, rope], rotated, shared by
-/// the heads.
-Heads mla_heads(const at::Tensor& q_up, const at::Tensor& kv, const at::Tensor& k_rope,
-                const RotaryTable::Slice& positions, const MlaHeads& sizes);
-/// The same from composite operations (cat, expand, pad).
-Heads mla_heads_reference(const at::Tensor& q_up, const at::Tensor& kv, const at::Tensor& k_rope,
-                          const RotaryTable::Slice& positions, const MlaHeads& sizes);
+/// Causal attention over MLA's heads, from the projections as they are. q_up: [B, T, H*nope | H*rope], not rotated;
+/// kv: [B, S, H*(nope | value)]; k_rope: [B, S, rope], rotated, shared by the heads; T and S as in causal_attention().
+/// Returns [B, T, H*value], contiguous. On the CPU no heads are assembled in memory, and a backward pass keeps nothing
+/// but the inputs, the output and one number per query and head.
+at::Tensor mla_attention(const at::Tensor& q_up, const at::Tensor& kv, const at::Tensor& k_rope,
+                         const RotaryTable::Slice& positions, const MlaHeads& sizes);
+/// The same from composite operations, with explicit scores.
+at::Tensor mla_attention_reference(const at::Tensor& q_up, const at::Tensor& kv, const at::Tensor& k_rope,
+                                   const RotaryTable::Slice& positions, const MlaHeads& sizes);
 
 /// softmax(q k^T / sqrt(width of q)) v with query i at absolute position S - T + i seeing keys 0 .. S - T + i:
 /// right-aligned, so one query over a longer cache sees all of it. q: [B, T, H, d]; k: [B, S, Hkv, d]; v: [B, S, Hkv,

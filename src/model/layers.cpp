@@ -27,8 +27,6 @@ Attention::Attention(const ModelConfig& c, const ParameterStore& store, const st
 }
 
 at::Tensor Attention::mla(const at::Tensor& x, const RotaryTable::Slice& positions, CacheEntry* cache) const {
-  const int64_t batch = x.size(0);
-  const int64_t t_count = x.size(1);
   const auto parts = linear(x, down_).split_with_sizes({q_rank_, kv_rank_, sizes_.rope}, -1);
   const at::Tensor q = linear(rms_norm(parts[0], q_norm_), q_up_);
   at::Tensor latent = parts[1];
@@ -39,10 +37,7 @@ at::Tensor Attention::mla(const at::Tensor& x, const RotaryTable::Slice& positio
     key = kept.second;
   }
   const at::Tensor kv = linear(rms_norm(latent, kv_norm_), kv_up_);
-  const Heads heads = mla_heads(q, kv, key, positions, sizes_);
-  at::Tensor out = causal_attention(heads.q, heads.k, heads.v);
-  if (out.size(-1) != sizes_.value) out = out.narrow(-1, 0, sizes_.value);
-  return linear(out.reshape({batch, t_count, heads_ * sizes_.value}), wo_);
+  return linear(mla_attention(q, kv, key, positions, sizes_), wo_);
 }
 
 at::Tensor Attention::gqa(const at::Tensor& x, const RotaryTable::Slice& positions, CacheEntry* cache) const {

@@ -57,10 +57,12 @@ MemoryPlan plan_memory(const ModelConfig& c, int64_t micro_batch, int64_t seq_le
   return plan;
 }
 
+namespace {
+std::string shown(int64_t bytes) { return bytes_text(static_cast<double>(std::max<int64_t>(0, bytes))); }
+}  // namespace
+
 std::string memory_text(const MemoryPlan& p, int64_t available) {
-  const auto line = [](const char* what, int64_t bytes) {
-    return fmt::format("  {:<34} {:>9}\n", what, bytes_text(static_cast<double>(bytes)));
-  };
+  const auto line = [](const char* what, int64_t bytes) { return fmt::format("  {:<34} {:>9}\n", what, shown(bytes)); };
   std::string text = "memory, predicted\n";
   text += line("weights", p.weights);
   text += line("gradients", p.gradients);
@@ -68,8 +70,24 @@ std::string memory_text(const MemoryPlan& p, int64_t available) {
   text += line("activations", p.activations);
   text += line("logits chunk and its gradient", p.loss_chunk);
   text += line("program and libraries", p.program);
-  text += fmt::format("  {:<34} {:>9} of {} available", "together", bytes_text(static_cast<double>(p.total())),
-                      bytes_text(static_cast<double>(available)));
+  text += line("together", p.total());
+  text += fmt::format("  {:<34} {:>9} of {} available", "free", shown(available - p.total()), shown(available));
+  return text;
+}
+
+std::string measured_memory_text(const MemoryPlan& p, int64_t tensors, int64_t resident, int64_t available) {
+  const auto line = [](const char* what, int64_t predicted, int64_t measured) {
+    return fmt::format("  {:<34} {:>9} {:>9}\n", what, shown(predicted), shown(measured));
+  };
+  const int64_t kept = p.weights + p.gradients + p.moments;  // exact: they are allocated as they are counted
+  const int64_t passing = p.activations + p.loss_chunk;
+  std::string text = fmt::format("  {:<34} {:>9} {:>9}\n", "memory of the first step", "predicted", "measured");
+  text.erase(0, 2);
+  text += line("weights, gradients, moments", kept, kept);
+  text += line("activations and logits chunk", passing, tensors - kept);
+  text += line("program and libraries", p.program, resident - tensors);
+  text += line("together", p.total(), resident);
+  text += fmt::format("  {:<34} {:>9} {:>9}", "free", "", shown(available));
   return text;
 }
 

@@ -26,5 +26,7 @@ MemoryPlan plan_memory(const ModelConfig& config, int64_t micro_batch, int64_t s
 
 /// A table of a few lines, with the total against what is available.
 std::string memory_text(const MemoryPlan& plan, int64_t available);
+/// The same beside what a step was seen to take: the most bytes of tensors at a time, and of the process.
+std::string measured_memory_text(const MemoryPlan& plan, int64_t tensors, int64_t resident, int64_t available);
 
 }  // namespace mythos

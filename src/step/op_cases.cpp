@@ -130,15 +130,8 @@ OpCase attention_mla_case(Maker& make) {
   const at::Tensor q = make.states(sizes.heads * qk);
   const at::Tensor kv = make.states(sizes.heads * (sizes.nope + sizes.value));
   const at::Tensor key = make.states(sizes.rope);
-  const auto form = [=](auto* assemble, auto* attend) {
-    return [=] {
-      const Heads heads = assemble(q, kv, key, rows, sizes);
-      const at::Tensor out = attend(heads.q, heads.k, heads.v);
-      return Tensors{out.size(-1) == sizes.value ? out : out.narrow(-1, 0, sizes.value)};
-    };
-  };
-  op.ours = form(&mla_heads, &causal_attention);
-  op.composite = form(&mla_heads_reference, &causal_attention_reference);
+  op.ours = [=] { return Tensors{mla_attention(q, kv, key, rows, sizes)}; };
+  op.composite = [=] { return Tensors{mla_attention_reference(q, kv, key, rows, sizes)}; };
   op.inputs = {q, kv, key};
   return op;
 }

@@ -21,7 +21,7 @@ std::string loops_text(const std::vector<int64_t>& loops) {
 
 }  // namespace
 
-void say_what_was_decided(const Run& run, int64_t checkpoint_size, const MemoryPlan& memory, int64_t available) {
+void say_what_was_decided(const Run& run, int64_t checkpoint_size, int64_t available) {
   const auto& c = run.config;
   const auto line = [](const char* what, const std::string& text) { log::info("{:<12} {}", what, text); };
   const int64_t parameters = parameter_count(c.model);
@@ -78,7 +78,7 @@ void say_what_was_decided(const Run& run, int64_t checkpoint_size, const MemoryP
                    run.store->dir().string(), bytes_text(static_cast<double>(checkpoint_size)), c.checkpoint.every,
                    c.checkpoint.keep_last, bytes_text(static_cast<double>(at_once * checkpoint_size)),
                    ec ? "unknown" : bytes_text(static_cast<double>(space.available))));
-  log::info("{}", memory_text(memory, available));
+  log::info("{}", memory_text(run.memory, available));
   log::info("  recompute: {}",
             run.recompute == Recompute::loop ? "loop (each loop is run again in the backward pass)" : "none");
 }

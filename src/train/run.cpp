@@ -84,10 +84,10 @@ void refuse_unless_forced(const Error& error, bool force) {
 }
 
 // Refuses what this machine's memory and disk do not hold.
-void check_machine(const Run& run, const MemoryPlan& memory, int64_t checkpoint_size, const TrainRequest& request) {
-  if (memory.total() > usable_memory() && run.device.is_cpu()) {
+void check_machine(const Run& run, int64_t checkpoint_size, const TrainRequest& request) {
+  if (run.memory.total() > usable_memory() && run.device.is_cpu()) {
     refuse_unless_forced(refusal(fmt::format("this run needs about {} of memory and the machine has {}",
-                                             bytes_text(static_cast<double>(memory.total())),
+                                             bytes_text(static_cast<double>(run.memory.total())),
                                              bytes_text(static_cast<double>(usable_memory()))),
                                  "use a smaller train.micro_batch, train.recompute=loop, or go on with --force"),
                          request.force);
@@ -133,7 +133,7 @@ Run prepare_run(const TrainRequest& request) {
   require_training_inputs(run.config);
   run.dir = run.config.run.dir;
   run.store.emplace(run.config.checkpoint.dir, run.config.checkpoint.keep_last, run.config.checkpoint.keep_every);
-  run.threads = run.config.train.threads > 0 ? run.config.train.threads : usable_cpus();
+  run.threads = run.config.train.threads > 0 ? run.config.train.threads : default_threads();
   at::set_num_threads(static_cast<int>(run.threads));
   run.device = choose_device(run.config.train.device);
   run.compute = choose_dtype(run.config.train.dtype, run.device);
@@ -159,12 +159,12 @@ Run prepare_run(const TrainRequest& request) {
 
   const int64_t most_loops = *std::max_element(run.loops.begin(), run.loops.end());
   const int64_t element = run.compute == at::kBFloat16 ? 2 : 4;
-  const auto memory = plan_memory(run.config.model, run.batch.micro_batch, run.config.train.seq_len, most_loops,
-                                  run.recompute, element);
+  run.memory = plan_memory(run.config.model, run.batch.micro_batch, run.config.train.seq_len, most_loops, run.recompute,
+                           element);
   const int64_t size = checkpoint_bytes(run.config.model);
   // What keep_last no longer keeps makes room.
   if (!request.fresh && run.checkpoint && run.checkpoint->path().parent_path() == run.store->dir()) run.store->prune();
-  check_machine(run, memory, size, request);
+  check_machine(run, size, request);
 
   // Only now, with all of it known to be good, is anything created or moved.
   enter_folders(run, request.fresh);
@@ -174,7 +174,7 @@ Run prepare_run(const TrainRequest& request) {
                 run.compute);
   rate.round(1.5);
   run.gemm_rate = rate.best();
-  say_what_was_decided(run, size, memory, available);
+  say_what_was_decided(run, size, available);
   for (const auto& w : warnings(run.config)) log::warn("{}", w);
   if (!run.config.run.notify.empty()) log::warn("run.notify has no effect in this version");
   write_file_atomically(run.dir / "config.toml", to_toml(without_secrets(run.config)));

@@ -7,8 +7,8 @@
 #include "config/run_config.h"
 #include "data/loader.h"
 #include "infer/checkpoint_io.h"
-#include "optim/schedule.h"
 #include "model/flops.h"
+#include "optim/schedule.h"
 #include "plan/memory.h"
 
 #include <filesystem>
@@ -47,6 +47,7 @@ struct Run {
   Recompute recompute = Recompute::none;
   std::vector<int64_t> loops;
   FlopsPerToken flops;
+  MemoryPlan memory;                     ///< predicted
   double gemm_rate = 0;                  ///< FLOP/s measured here on this model's shapes
   std::optional<Checkpoint> checkpoint;  ///< what the run goes on from
   std::string from;                      ///< where it began, if from another run's checkpoint

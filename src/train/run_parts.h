@@ -31,6 +31,6 @@ void lock_folders(Run& run);
 void enter_folders(Run& run, bool fresh);
 
 /// Prints device, model, data, batch, work, schedule, checkpoints and memory.
-void say_what_was_decided(const Run& run, int64_t checkpoint_size, const MemoryPlan& memory, int64_t available);
+void say_what_was_decided(const Run& run, int64_t checkpoint_size, int64_t available);
 
 }  // namespace mythos

@@ -7,6 +7,7 @@
 #include "base/units.h"
 #include "infer/evaluate.h"
 #include "infer/generate.h"
+#include "kernels/memory.h"
 #include "step/gemm_rate.h"
 #include "step/train_step.h"
 #include "train/metrics.h"
@@ -61,6 +62,7 @@ class Trainer {
     if (done_ == 0) watch(0);
     while (done_ < run_.batch.steps) {
       if (!one_step()) break;
+      if (done_ == first_ + 1) say_memory();
       const bool last = done_ == run_.batch.steps;
       if (last || done_ % config_.log.every == 0 || done_ == first_ + 1) log_step();
       if (config_.log.eval_every > 0 && done_ % config_.log.eval_every == 0 && !last) evaluate_now();
@@ -115,6 +117,7 @@ class Trainer {
   // One optimizer step; false if a stop was asked before it was complete, or the data ended.
   bool one_step() {
     const auto begin = Clock::now();
+    if (done_ == first_) reset_memory_peak();
     const double waited = loader_->seconds_waited();
     const int64_t rows = run_.batch.micro_batch;
     const int64_t seq_len = config_.train.seq_len;
@@ -239,6 +242,12 @@ class Trainer {
     log::info("{}", log_line(last_));
     window_seconds_ = window_wait_ = 0;
     window_steps_ = 0;
+  }
+
+  // What the first step took of what was predicted.
+  void say_memory() {
+    if (!run_.device.is_cpu() || memory_use().peak == 0) return;
+    log::info("{}", measured_memory_text(run_.memory, memory_use().peak, peak_resident_bytes(), available_memory()));
   }
 
   void show_progress(int64_t micro) {

@@ -18,10 +18,10 @@ Weight plain(const at::Tensor& t) { return {t, {}}; }
 // ---- the ops as functions of tensors --------------------------------------------------------------------------------
 
 // in: h, e, weight
-Function norm(const at::Tensor& signal) {
+Function signal_norm(const at::Tensor& signal) {
   return [signal](const Tensors& in) { return Tensors{loop_norm(in[0], signal, in[1], plain(in[2]))}; };
 }
-Function norm_reference(const at::Tensor& signal) {
+Function signal_norm_reference(const at::Tensor& signal) {
   return [signal](const Tensors& in) { return Tensors{loop_norm_reference(in[0], signal, in[1], in[2])}; };
 }
 
@@ -73,9 +73,9 @@ TEST(LoopNorm, EqualsCompositeForm) {
       for (const int64_t rows : row_counts) {
         const std::string what = fmt::format("{} x {}", rows, d);
         const at::Tensor signal = draw.normal({d});
-        expect_twins(what, norm(signal), norm_reference(signal),
+        expect_twins(what, signal_norm(signal), signal_norm_reference(signal),
                      {draw.normal({rows, d}), draw.normal({rows, d}), draw.normal({d})});
-        expect_twins(what + " strided", norm(signal), norm_reference(signal),
+        expect_twins(what + " strided", signal_norm(signal), signal_norm_reference(signal),
                      {draw.transposed({rows, 3, d}), draw.normal({rows, 3, d}), draw.normal({d})});
       }
     }
@@ -88,7 +88,7 @@ TEST(LoopNorm, OfOneTensorTwice) {
     Draw draw(type);
     const at::Tensor signal = draw.normal({17});
     const auto twice = [](const Function& op) { return [op](const Tensors& in) { return op({in[0], in[0], in[1]}); }; };
-    expect_twins("loop_norm", twice(norm(signal)), twice(norm_reference(signal)),
+    expect_twins("loop_norm", twice(signal_norm(signal)), twice(signal_norm_reference(signal)),
                  {draw.normal({5, 17}), draw.normal({17})});
   }
 }
@@ -205,7 +205,8 @@ TEST(ActStep, RemainderIsNeverNegative) {
 
 TEST(LoopDerivatives, OfEveryOp) {
   Draw draw(at::kDouble);
-  expect_derivatives("loop_norm", norm(draw.normal({5})), {draw.normal({3, 5}), draw.normal({3, 5}), draw.normal({5})});
+  expect_derivatives("loop_norm", signal_norm(draw.normal({5})),
+                     {draw.normal({3, 5}), draw.normal({3, 5}), draw.normal({5})});
   expect_derivatives("injection", inject, injection_inputs(draw, 3, 5));
   for (const double threshold : {0.99, 0.6}) {
     expect_derivatives("act_step", act(threshold, false), act_inputs(draw, 2, 3, 5, 4));

@@ -1,11 +1,13 @@
-// Sums for the row kernels: kept in 16 lanes of fixed order, which the compiler vectorises without reordering anything.
+// Sums and maxima of rows in 16 lanes of fixed order, which the compiler vectorises without reordering anything.
 #pragma once
 
 #include "kernels/cpu/exp.h"
 
+#include <cstdint>
+
 namespace mythos::cpu {
 
-inline constexpr int64_t lanes = 16;
+constexpr int64_t lanes = 16;
 
 template <class T>
 MYTHOS_INLINE T sum_lanes(const T* acc) {
@@ -14,15 +16,19 @@ MYTHOS_INLINE T sum_lanes(const T* acc) {
   return ((t[0] + t[4]) + (t[2] + t[6])) + ((t[1] + t[5]) + (t[3] + t[7]));
 }
 
+/// Largest of n > 0 values; NaN only where the first is.
 template <class T>
-MYTHOS_INLINE T dot_body(const T* a, const T* b, int64_t n) {
-  T acc[lanes] = {};
+MYTHOS_INLINE T max_of(const T* x, int64_t n) {
+  T top[lanes];
+  for (int64_t j = 0; j < lanes; ++j) top[j] = x[0];
   int64_t i = 0;
   for (; i + lanes <= n; i += lanes) {
-    for (int64_t j = 0; j < lanes; ++j) acc[j] += a[i + j] * b[i + j];
+    for (int64_t j = 0; j < lanes; ++j) top[j] = x[i + j] > top[j] ? x[i + j] : top[j];
   }
-  for (int64_t j = 0; i + j < n; ++j) acc[j] += a[i + j] * b[i + j];
-  return sum_lanes(acc);
+  for (; i < n; ++i) top[0] = x[i] > top[0] ? x[i] : top[0];
+  T max = top[0];
+  for (int64_t j = 1; j < lanes; ++j) max = top[j] > max ? top[j] : max;
+  return max;
 }
 
 }  // namespace mythos::cpu

@@ -7,6 +7,17 @@ namespace mythos::cpu {
 namespace {
 
 template <class T>
+MYTHOS_INLINE T dot_body(const T* a, const T* b, int64_t n) {
+  T acc[lanes] = {};
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    for (int64_t j = 0; j < lanes; ++j) acc[j] += a[i + j] * b[i + j];
+  }
+  for (int64_t j = 0; i + j < n; ++j) acc[j] += a[i + j] * b[i + j];
+  return sum_lanes(acc);
+}
+
+template <class T>
 MYTHOS_INLINE T rms_norm_body(const T* x, const T* w, int64_t n, T eps, T* y) {
   const T rstd = T(1) / std::sqrt(dot_body(x, x, n) / static_cast<T>(n) + eps);
   for (int64_t i = 0; i < n; ++i) y[i] = x[i] * rstd * w[i];
