@@ -9,6 +9,7 @@ void add_bench(CLI::App& app, Result&) {
   command->require_subcommand(1);
   add_bench_tokenizer(*command);
   add_bench_data(*command);
+  add_bench_generate(*command);
 }
 
 }  // namespace mythos::cli
