@@ -7,6 +7,7 @@ namespace mythos::cli {
 void add_bench(CLI::App& app, Result&) {
   auto* command = app.add_subcommand("bench", "Measure speed, with the limits beside it");
   command->require_subcommand(1);
+  add_bench_train(*command);
   add_bench_tokenizer(*command);
   add_bench_data(*command);
   add_bench_generate(*command);

@@ -8,5 +8,6 @@ namespace mythos::cli {
 void add_bench_tokenizer(CLI::App& bench);
 void add_bench_data(CLI::App& bench);
 void add_bench_generate(CLI::App& bench);
+void add_bench_train(CLI::App& bench);
 
 }  // namespace mythos::cli

@@ -1,14 +1,13 @@
 #include "base/error.h"
-#include "base/log.h"
+#include "base/machine.h"
 #include "base/safetensors.h"
 #include "base/units.h"
 #include "checkpoint/meta.h"
 #include "cli/bench.h"
 #include "cli/common.h"
 #include "config/run_config.h"
-#include "infer/checkpoint_io.h"
 #include "infer/generate_speed.h"
-#include "plan/machine.h"
+#include "model/weights_file.h"
 
 #include <ATen/Parallel.h>
 
@@ -63,7 +62,7 @@ void run(const Options& o) {
   if (o.weights.empty()) {
     initialize(model.parameters(), config, o.seed);
   } else {
-    load_weights(o.weights, model);
+    load_weights_file(o.weights, model);
   }
   const int64_t loops = o.loops > 0 ? o.loops : config.max_loop_iters;
   const GenerateSpeed speed = measure_generate(model, prompt, o.new_tokens, loops);

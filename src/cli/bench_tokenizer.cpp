@@ -1,10 +1,10 @@
 #include "base/error.h"
 #include "base/file.h"
+#include "base/machine.h"
 #include "base/units.h"
 #include "cli/bench.h"
 #include "cli/common.h"
 #include "data/tokenizer_source.h"
-#include "plan/machine.h"
 #include "text/speed.h"
 
 #include <algorithm>
@@ -30,7 +30,7 @@ struct TokenizerFigures {
 
 Json to_json(const TokenizerFigures& f, const Tokenizer& tokenizer, const TokenizerOptions& o) {
   Json json = {{"tokenizer", o.tokenizer},        {"fingerprint", tokenizer.fingerprint()},
-               {"device", device_name(at::kCPU)}, {"document_bytes", o.document_bytes},
+               {"device", processor_name()}, {"document_bytes", o.document_bytes},
                {"repetitions", o.repetitions},    {"texts", Json::array()},
                {"threads", Json::array()},        {"hostile", Json::array()}};
   for (const auto& t : f.texts) {
@@ -60,7 +60,7 @@ Json to_json(const TokenizerFigures& f, const Tokenizer& tokenizer, const Tokeni
 }
 
 std::string to_text(const TokenizerFigures& f, const TokenizerOptions& o) {
-  std::string text = fmt::format("{}, {} on {}\n\n", o.tokenizer, "one thread", device_name(at::kCPU));
+  std::string text = fmt::format("{}, {} on {}\n\n", o.tokenizer, "one thread", processor_name());
   text +=
       fmt::format("{:<28} {:>12} {:>14} {:>14} {:>14}\n", "text", "speed", "tokens/s", "limit: split", "limit: read");
   for (const auto& t : f.texts) {

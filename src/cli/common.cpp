@@ -3,7 +3,7 @@
 #include "base/error.h"
 #include "base/signals.h"
 #include "base/units.h"
-#include "plan/machine.h"
+#include "base/machine.h"
 
 #include <ATen/Parallel.h>
 #include <cerrno>

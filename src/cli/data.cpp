@@ -7,7 +7,7 @@
 #include "data/inspect.h"
 #include "data/prepare.h"
 #include "data/tokenizer_source.h"
-#include "plan/machine.h"
+#include "base/machine.h"
 
 #include <chrono>
 #include <cmath>

@@ -9,7 +9,7 @@
 #include "cli/common.h"
 #include "config/run_config.h"
 #include "infer/checkpoint_io.h"
-#include "plan/flops.h"
+#include "model/flops.h"
 
 namespace mythos::cli {
 namespace fs = std::filesystem;

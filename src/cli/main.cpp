@@ -3,6 +3,7 @@
 #include "base/signals.h"
 #include "base/units.h"
 #include "cli/commands.h"
+#include "kernels/memory.h"
 #include "storage/byte_source.h"
 
 #include <clocale>
@@ -52,6 +53,7 @@ std::string with_suggestion(const CLI::App& app, const CLI::ParseError& error, i
 int main(int argc, char** argv) {
   using mythos::ExitCode;
   mythos::install_stop_handlers();
+  mythos::keep_tensor_memory();
   CLI::App app(intro, "mythos");
   app.require_subcommand(1);
   app.set_version_flag("--version", "mythos " MYTHOS_VERSION);

@@ -5,7 +5,7 @@
 #include "cli/common.h"
 #include "data/documents.h"
 #include "data/tokenizer_source.h"
-#include "plan/machine.h"
+#include "base/machine.h"
 #include "text/encode_lines.h"
 #include "text/training.h"
 

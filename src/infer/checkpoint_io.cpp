@@ -1,17 +1,13 @@
 #include "infer/checkpoint_io.h"
 
 #include "base/error.h"
-#include "base/safetensors.h"
 #include "checkpoint/layout.h"
 #include "checkpoint/store.h"
 #include "config/run_config.h"
 #include "data/tokenizer_source.h"
 #include "storage/storage.h"
 
-#include <fmt/ranges.h>
-
 #include <unordered_map>
-#include <unordered_set>
 
 namespace mythos {
 namespace fs = std::filesystem;
@@ -20,12 +16,6 @@ namespace {
 
 void copy_bytes(std::span<const std::byte> bytes, at::Tensor target) {
   const at::NoGradGuard no_grad;
-  if (target.scalar_type() == at::kFloat && target.device().is_cpu() && target.is_contiguous()) {
-    TORCH_CHECK(target.nbytes() == bytes.size(), "a checkpoint tensor of ", bytes.size(), " bytes for one of ",
-                target.nbytes());
-    std::copy(bytes.begin(), bytes.end(), static_cast<std::byte*>(target.mutable_data_ptr()));
-    return;
-  }
   // The file's bytes need not be aligned, so they go through a tensor of their own.
   at::Tensor plain = at::empty(target.sizes(), at::kFloat);
   TORCH_CHECK(plain.nbytes() == bytes.size(), "a checkpoint tensor of ", bytes.size(), " bytes for one of ",
@@ -86,34 +76,6 @@ void load_weights(const Checkpoint& checkpoint, Model& model) {
   require_same_model(checkpoint, model.config());
   for (const auto& [name, tensor] : model.parameters().named_values()) copy_bytes(checkpoint.weights(name), tensor);
   for (const auto& [name, tensor] : model.named_buffers()) copy_bytes(checkpoint.weights(name), tensor);
-  model.parameters().refresh_compute();
-}
-
-void load_weights(const fs::path& weights, Model& model) {
-  const auto file = SafetensorsFile::open(weights);
-  const auto parameters = model.parameters().named_values();
-  const auto buffers = model.named_buffers();
-  const auto checked = [&](const NamedTensor& t) {
-    const auto& entry = file.at(t.name);
-    if (entry.dtype != DType::F32 || at::IntArrayRef(entry.shape) != t.tensor.sizes()) {
-      throw FormatError(fmt::format("{}: {} is {} [{}], the model wants F32 [{}]", weights.string(), t.name,
-                                    to_string(entry.dtype), fmt::join(entry.shape, ", "),
-                                    fmt::join(t.tensor.sizes(), ", ")));
-    }
-    return file.data(entry);
-  };
-  std::unordered_set<std::string_view> known;
-  for (const auto& t : parameters) known.insert(t.name), checked(t);
-  for (const auto& t : buffers) known.insert(t.name);
-  for (const auto& entry : file.entries()) {
-    if (!known.contains(entry.name)) {
-      throw FormatError(fmt::format("{}: the model has no {}", weights.string(), shown_name(entry.name)));
-    }
-  }
-  for (const auto& t : parameters) copy_bytes(checked(t), t.tensor);
-  for (const auto& t : buffers) {
-    if (file.find(t.name) != nullptr) copy_bytes(checked(t), t.tensor);
-  }
   model.parameters().refresh_compute();
 }
 

@@ -18,9 +18,6 @@ std::vector<TensorBytes> training_tensors(const Model& model, const AdamW& optim
 
 /// Copies weights and buffers into the model. Throws Error if the checkpoint is of another model.
 void load_weights(const Checkpoint& checkpoint, Model& model);
-/// Copies weights from a .safetensors file that holds every parameter in fp32 by the reference's name, and buffers
-/// where it holds them. Throws FormatError naming what is missing, of another type or shape, or unknown.
-void load_weights(const std::filesystem::path& weights, Model& model);
 /// Copies both moments. Throws Error if the checkpoint holds none.
 void load_moments(const Checkpoint& checkpoint, AdamW& optimizer);
 

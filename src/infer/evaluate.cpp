@@ -81,7 +81,7 @@ Evaluation evaluate(Model& model, const Tokenizer& tokenizer, const std::vector<
     const at::Device device = model.parameters().device();
     const at::Tensor h = model.hidden(ids.to(device), {.n_loops = o.n_loops, .observer = &observer}).flatten(0, 1);
     const at::Tensor wanted = targets.to(device).flatten();
-    const int64_t chunk = cross_entropy_chunk_rows(model.config().vocab_size);
+    const int64_t chunk = cross_entropy_chunk_rows(model.config().vocab_size, h.size(0));
     for (int64_t r = 0; r < h.size(0); r += chunk) {
       const int64_t n = std::min(chunk, h.size(0) - r);
       const at::Tensor logits = model.logits(h.narrow(0, r, n)).to(accumulate_type(h.scalar_type()));

@@ -1,9 +1,11 @@
 #include "kernels/cross_entropy.h"
 
-#include "kernels/cpu/rows.h"
+#include "kernels/cpu/softmax.h"
+#include "kernels/part.h"
 
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <cmath>
 #include <vector>
 
 namespace mythos {
@@ -13,74 +15,178 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Variable;
 using torch::autograd::variable_list;
 
-// Turns a chunk of logits into their gradient (times `scale`) in place and returns the chunk's loss sum.
-at::Tensor loss_and_gradient(at::Tensor& logits, const at::Tensor& targets, double scale) {
-  const int64_t rows = logits.size(0);
-  const int64_t v = logits.size(1);
-  if (rows_apply(logits)) {
-    std::vector<double> losses(static_cast<size_t>(rows), 0.0);
-    AT_DISPATCH_FLOATING_TYPES(logits.scalar_type(), "cross_entropy", [&] {
-      auto* lp = logits.mutable_data_ptr<scalar_t>();
-      const auto* tp = targets.const_data_ptr<int64_t>();
-      for_row_parts(rows, row_parts(rows, v), [&](int64_t, int64_t begin, int64_t end) {
-        for (int64_t r = begin; r < end; ++r) {
-          if (tp[r] == ignored_target) {
-            std::fill_n(lp + r * v, v, scalar_t(0));
-          } else {
-            losses[static_cast<size_t>(r)] =
-                cpu::cross_entropy_row<scalar_t>(lp + r * v, v, tp[r], static_cast<scalar_t>(scale));
-          }
-        }
-      });
-    });
-    double sum = 0;
-    for (const double l : losses) sum += l;
-    return at::scalar_tensor(sum, logits.options().dtype(at::kDouble));
-  }
-  const auto type = accumulate_type(logits.scalar_type());
+// What the op works on, chunk by chunk. Undefined gradients are not wanted.
+struct Head {
+  at::Tensor hidden;   // [N, D]
+  at::Tensor weight;   // [V, D]
+  at::Tensor targets;  // int64 [N]
+  at::Tensor dh;       // [N, D], written
+  at::Tensor dw;       // [V, D], added to
+  double scale = 1;    // of the gradients
+};
+
+// A chunk of rows from composite operations: returns the chunk's loss sum.
+at::Tensor chunk_reference(const Head& head, int64_t begin, int64_t rows) {
+  const at::Tensor h = head.hidden.narrow(0, begin, rows);
+  const at::Tensor targets = head.targets.narrow(0, begin, rows);
+  const at::Tensor logits = at::mm(h, head.weight.t());
+  const at::Tensor wide = logits.to(accumulate_type(logits.scalar_type()));
   const at::Tensor counted = targets.ne(ignored_target);
   const at::Tensor index = targets.clamp_min(0).unsqueeze(1);
-  const at::Tensor wide = logits.to(type);
   const at::Tensor lse = wide.logsumexp(1, true);
   const at::Tensor losses = (lse - wide.gather(1, index)).squeeze(1);
-  at::Tensor gradient = (wide - lse).exp();
-  gradient.scatter_add_(1, index, at::full({rows, 1}, -1, gradient.options()));
-  gradient.mul_(counted.to(type).mul(scale).unsqueeze(1));
-  logits.copy_(gradient);
+  if (head.dh.defined()) {
+    at::Tensor gradient = (wide - lse).exp();
+    gradient.scatter_add_(1, index, at::full({rows, 1}, -1, gradient.options()));
+    gradient.mul_(counted.to(wide.scalar_type()).mul(head.scale).unsqueeze(1));
+    const at::Tensor narrow = gradient.to(logits.scalar_type());
+    at::Tensor out = head.dh.narrow(0, begin, rows);
+    at::mm_out(out, narrow, head.weight);
+    if (head.dw.defined()) at::Tensor(head.dw).addmm_(narrow.t(), h);
+  }
   return at::where(counted, losses, at::zeros({}, losses.options())).sum().to(at::kDouble);
+}
+
+// The CPU's form. Logits are kept as [V, rows]: the products are faster so, and the softmax of neighbouring positions
+// fills the vector registers. Each block of the vocabulary turns into exp(logit - block's largest) while it is in the
+// cache; when all blocks' sums are known, one factor per block and position turns it into the gradient, just before the
+// two products that consume it.
+template <class T>
+class BlockedHead {
+ public:
+  BlockedHead(const Head& head, int64_t chunk_rows)
+      : head_(head),
+        v_(head.weight.size(0)),
+        blocks_((v_ + cross_entropy_block - 1) / cross_entropy_block),
+        logits_(at::empty({head.dh.defined() ? v_ : std::min(v_, cross_entropy_block), chunk_rows},
+                          head.hidden.options())),
+        top_(at::empty({blocks_, chunk_rows}, head.hidden.options())),
+        sum_(at::empty({blocks_, chunk_rows}, head.hidden.options())) {}
+
+  // Returns the chunk's loss sum.
+  double chunk(int64_t begin, int64_t rows) {
+    const at::Tensor h = head_.hidden.narrow(0, begin, rows);
+    const auto* targets = head_.targets.const_data_ptr<int64_t>() + begin;
+    std::vector<double> at_target(static_cast<size_t>(rows), 0.0);
+    for (int64_t b = 0; b < blocks_; ++b) {
+      const auto [first, size] = block(b);
+      at::Tensor tile = tile_of(b, size, rows);
+      at::mm_out(tile, head_.weight.narrow(0, first, size), h.t());
+      auto* values = tile.mutable_data_ptr<T>();
+      for (int64_t r = 0; r < rows; ++r) {
+        const int64_t place = targets[r] - first;
+        if (place >= 0 && place < size) at_target[static_cast<size_t>(r)] = values[place * rows + r];
+      }
+      for_columns(rows, [&](int64_t from, int64_t to) {
+        cpu::exp_columns<T>(values + from, size, rows, to - from, row(top_, b, rows) + from,
+                            row(sum_, b, rows) + from);
+      });
+    }
+    double loss = 0;
+    for (int64_t r = 0; r < rows; ++r) {
+      double top = row(top_, 0, rows)[r];
+      for (int64_t b = 1; b < blocks_; ++b) top = std::max<double>(top, row(top_, b, rows)[r]);
+      double sum = 0;
+      for (int64_t b = 0; b < blocks_; ++b) {
+        sum += static_cast<double>(row(sum_, b, rows)[r]) * std::exp(static_cast<double>(row(top_, b, rows)[r]) - top);
+      }
+      const bool counted = targets[r] != ignored_target;
+      if (counted) loss += top - at_target[static_cast<size_t>(r)] + std::log(sum);
+      for (int64_t b = 0; b < blocks_; ++b) {  // top_ becomes the factors
+        T& factor = row(top_, b, rows)[r];
+        factor = counted ? static_cast<T>(std::exp(static_cast<double>(factor) - top) / sum * head_.scale) : T(0);
+      }
+    }
+    if (head_.dh.defined()) gradients(begin, rows, targets);
+    return loss;
+  }
+
+ private:
+  void gradients(int64_t begin, int64_t rows, const int64_t* targets) {
+    const at::Tensor h = head_.hidden.narrow(0, begin, rows);
+    at::Tensor dh = head_.dh.narrow(0, begin, rows);
+    for (int64_t b = 0; b < blocks_; ++b) {
+      const auto [first, size] = block(b);
+      const at::Tensor tile = tile_of(b, size, rows);
+      auto* values = tile.mutable_data_ptr<T>();
+      const T* factors = row(top_, b, rows);
+      for_row_parts(size, row_parts(size, rows), [&](int64_t, int64_t from, int64_t to) {
+        for (int64_t i = from; i < to; ++i) cpu::multiply_row<T>(factors, rows, values + i * rows);
+      });
+      for (int64_t r = 0; r < rows; ++r) {
+        const int64_t place = targets[r] - first;
+        if (place >= 0 && place < size) values[place * rows + r] -= static_cast<T>(head_.scale);
+      }
+      const at::Tensor w = head_.weight.narrow(0, first, size);
+      if (b == 0) {
+        at::mm_out(dh, tile.t(), w);
+      } else {
+        dh.addmm_(tile.t(), w);
+      }
+      if (head_.dw.defined()) head_.dw.narrow(0, first, size).addmm_(tile, h);
+    }
+  }
+
+  [[nodiscard]] std::pair<int64_t, int64_t> block(int64_t b) const {
+    const int64_t first = b * cross_entropy_block;
+    return {first, std::min(cross_entropy_block, v_ - first)};
+  }
+  // Rows are packed without gaps, also in a last chunk that has fewer of them.
+  [[nodiscard]] at::Tensor tile_of(int64_t b, int64_t size, int64_t rows) const {
+    const int64_t offset = head_.dh.defined() ? b * cross_entropy_block * rows : 0;
+    return logits_.view(-1).narrow(0, offset, size * rows).view({size, rows});
+  }
+  static T* row(const at::Tensor& table, int64_t b, int64_t rows) { return table.mutable_data_ptr<T>() + b * rows; }
+  // Columns in groups that fill vector registers.
+  template <class Body>
+  static void for_columns(int64_t columns, const Body& body) {
+    constexpr int64_t group = 32;
+    const int64_t groups = (columns + group - 1) / group;
+    for_row_parts(groups, std::min<int64_t>(groups, at::get_num_threads()), [&](int64_t, int64_t from, int64_t to) {
+      body(from * group, std::min(columns, to * group));
+    });
+  }
+
+  Head head_;
+  int64_t v_, blocks_;
+  at::Tensor logits_, top_, sum_;
+};
+
+// The loss sum; gradients on the way.
+at::Tensor whole(const Head& head, int64_t chunk_rows) {
+  const int64_t n = head.hidden.size(0);
+  const auto chunks = [&](const auto& body) {
+    for (int64_t begin = 0; begin < n; begin += chunk_rows) body(begin, std::min(chunk_rows, n - begin));
+  };
+  if (!rows_apply(head.hidden)) {
+    at::Tensor total = at::zeros({}, head.hidden.options().dtype(at::kDouble));
+    chunks([&](int64_t begin, int64_t rows) { total.add_(chunk_reference(head, begin, rows)); });
+    return total;
+  }
+  double total = 0;
+  AT_DISPATCH_FLOATING_TYPES(head.hidden.scalar_type(), "linear_cross_entropy", [&] {
+    BlockedHead<scalar_t> blocked(head, std::min(chunk_rows, n));
+    chunks([&](int64_t begin, int64_t rows) { total += blocked.chunk(begin, rows); });
+  });
+  return at::scalar_tensor(total, head.hidden.options().dtype(at::kDouble));
 }
 
 struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
   static Variable forward(AutogradContext* ctx, const Variable& hidden, const Variable& weight,
                           const GradientBuffer& buffer_of_weight, const at::Tensor& targets, double denominator,
                           int64_t chunk_rows) {
+    const PartScope scope(Part::head);
     const at::Tensor& grad = buffer_of_weight.tensor;
-    const int64_t n = hidden.size(0);
-    const int64_t v = weight.size(0);
-    const double scale = 1.0 / denominator;
     const bool weight_needs = weight.requires_grad();
     const bool needs_gradient = hidden.requires_grad() || weight_needs;
-    at::Tensor dh = needs_gradient ? at::empty_like(hidden) : at::Tensor();
-    at::Tensor dw = grad;
-    if (weight_needs && !dw.defined()) dw = at::zeros_like(weight);
-    at::Tensor total = at::zeros({}, hidden.options().dtype(at::kDouble));
-    at::Tensor buffer = at::empty({std::min(chunk_rows, n), v}, hidden.options());
-    for (int64_t begin = 0; begin < n; begin += chunk_rows) {
-      const int64_t rows = std::min(chunk_rows, n - begin);
-      const at::Tensor h = hidden.narrow(0, begin, rows);
-      at::Tensor logits = buffer.narrow(0, 0, rows);
-      at::mm_out(logits, h, weight.t());
-      total.add_(loss_and_gradient(logits, targets.narrow(0, begin, rows), scale));
-      if (needs_gradient) {
-        at::Tensor out = dh.narrow(0, begin, rows);
-        at::mm_out(out, logits, weight);
-      }
-      if (weight_needs) dw.addmm_(logits.t(), h);
-    }
-    ctx->saved_data["dh"] = dh;
-    ctx->saved_data["dw"] = grad.defined() || !weight_needs ? at::Tensor() : dw;
+    Head head{hidden.contiguous(), weight, targets, {}, {}, 1.0 / denominator};
+    if (needs_gradient) head.dh = at::empty_like(head.hidden);
+    if (weight_needs) head.dw = grad.defined() ? grad : at::zeros_like(weight);
+    const at::Tensor total = whole(head, chunk_rows);
+    ctx->saved_data["dh"] = head.dh;
+    ctx->saved_data["dw"] = grad.defined() ? at::Tensor() : head.dw;
     ctx->saved_data["in_place"] = grad.defined();
-    return (total * scale).to(accumulate_type(hidden.scalar_type()));
+    return (total * head.scale).to(accumulate_type(hidden.scalar_type()));
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
@@ -102,8 +208,11 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
 
 }  // namespace
 
-int64_t cross_entropy_chunk_rows(int64_t vocabulary) {
-  return std::max<int64_t>(64, (int64_t{16} << 20) / std::max<int64_t>(vocabulary, 1));
+int64_t cross_entropy_chunk_rows(int64_t vocabulary, int64_t tokens) {
+  const int64_t most = std::clamp<int64_t>(52'000'000 / std::max<int64_t>(vocabulary, 1), 64, 1024);
+  const int64_t chunks = std::max<int64_t>(1, (tokens + most - 1) / most);
+  const int64_t rows = (tokens + chunks - 1) / chunks;
+  return (rows + 15) / 16 * 16;
 }
 
 at::Tensor linear_cross_entropy(const at::Tensor& hidden, const Weight& weight, const at::Tensor& targets,
@@ -119,7 +228,7 @@ at::Tensor linear_cross_entropy(const at::Tensor& hidden, const Weight& weight, 
                       "linear_cross_entropy: targets from ", low.item<int64_t>(), " to ", high.item<int64_t>(),
                       " do not fit ", weight.value.size(0), " classes");
   }
-  if (chunk_rows <= 0) chunk_rows = cross_entropy_chunk_rows(weight.value.size(0));
+  if (chunk_rows <= 0) chunk_rows = cross_entropy_chunk_rows(weight.value.size(0), hidden.size(0));
   const bool gradients = at::GradMode::is_enabled();
   const at::Tensor value = gradients ? weight.value : weight.value.detach();
   return LinearCrossEntropy::apply(gradients ? hidden : hidden.detach(), value,

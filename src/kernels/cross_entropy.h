@@ -11,7 +11,7 @@ inline constexpr int64_t ignored_target = -100;
 /// where that is the number of counted targets of the whole global batch, whatever the split into micro-batches.
 /// hidden: [N, D], weight: [V, D], targets: int64 [N] in [0, V) or ignored_target. Returns a scalar in fp32 at least.
 /// Throws c10::IndexError for other targets (on the CPU, before anything is written).
-/// Gradients are computed in the same pass, chunk by chunk (`chunk_rows` rows of logits at a time, 0: a fitting size).
+/// Gradients are computed in the same pass, chunk by chunk (`chunk_rows` positions at a time, 0: a fitting number).
 /// Where weight.grad is defined it is added to in the *forward* pass, so the loss must then be backpropagated with
 /// gradient 1.
 at::Tensor linear_cross_entropy(const at::Tensor& hidden, const Weight& weight, const at::Tensor& targets,
@@ -21,7 +21,12 @@ at::Tensor linear_cross_entropy(const at::Tensor& hidden, const Weight& weight, 
 at::Tensor linear_cross_entropy_reference(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& targets,
                                           double denominator);
 
-/// Rows of logits the op holds at a time for this vocabulary: at most 64 MiB of fp32, at least 64 rows.
-int64_t cross_entropy_chunk_rows(int64_t vocabulary);
+/// Positions whose logits the op holds at a time, of `tokens` in all: equal chunks of at most 208 MB of fp32, 64 to
+/// 1,024 positions (fewer read all weights more often, with more the matrix products gain nothing).
+int64_t cross_entropy_chunk_rows(int64_t vocabulary, int64_t tokens);
+
+/// Vocabulary entries of one matrix product on the CPU: a block's logits are still in the cache when their softmax is
+/// taken, and products with a few thousand rows more are slower, some by half.
+inline constexpr int64_t cross_entropy_block = 1024;
 
 }  // namespace mythos

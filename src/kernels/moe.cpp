@@ -1,6 +1,7 @@
 #include "kernels/moe.h"
 
 #include "kernels/cpu/rows.h"
+#include "kernels/part.h"
 #include "kernels/swiglu.h"
 
 #include <torch/csrc/autograd/custom_function.h>
@@ -114,6 +115,7 @@ struct RoutedExperts : torch::autograd::Function<RoutedExperts> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& gate_up,
                             const at::Tensor& down, const at::Tensor& experts, const at::Tensor& weights,
                             const GradientBuffer& gate_up_grad, const GradientBuffer& down_grad) {
+    const PartScope scope(Part::experts);
     const int64_t k = experts.size(1);
     const Groups g = group_by_expert(experts, gate_up.size(0));
     const at::Tensor xs = x.index_select(0, g.token);
@@ -132,6 +134,7 @@ struct RoutedExperts : torch::autograd::Function<RoutedExperts> {
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const PartScope scope(Part::experts);
     const auto saved = ctx->get_saved_variables();
     const at::Tensor &x = saved[0], &gate_up = saved[1], &down = saved[2], &w = saved[3], &joined = saved[4];
     const at::Tensor &token = saved[5], &slot = saved[6];

@@ -1,5 +1,7 @@
 #include "model/parameters.h"
 
+#include "kernels/part.h"
+
 #include "base/error.h"
 #include "base/random.h"
 
@@ -201,6 +203,7 @@ void ParameterStore::flush_gradients() {
 }
 
 void ParameterStore::zero_gradients() {
+  const PartScope scope(Part::optimizer);
   for (auto& g : gradients_) g.zero_();
   if (compute_ != master_) {
     for (auto& g : compute_gradients_) g.zero_();

@@ -1,5 +1,7 @@
 #include "optim/adamw.h"
 
+#include "kernels/part.h"
+
 #include <ATen/ops/_fused_adamw.h>
 
 #include <cmath>
@@ -7,6 +9,7 @@
 namespace mythos {
 
 double gradient_norm(const ParameterStore& store) {
+  const PartScope scope(Part::optimizer);
   constexpr int64_t block = int64_t{1} << 16;  // longer fp32 sums lose digits
   double sum = 0;
   at::Tensor on_device;
@@ -34,6 +37,7 @@ AdamW::AdamW(ParameterStore& store, AdamWOptions options) : store_(store), optio
 }
 
 void AdamW::step(double lr, double gradient_divisor) {
+  const PartScope scope(Part::optimizer);
   const at::NoGradGuard no_grad;
   ++steps_;
   const auto scalar = at::TensorOptions(store_.device()).dtype(at::kFloat);

@@ -1,7 +1,7 @@
 #include "plan/inspect.h"
 
 #include "base/units.h"
-#include "plan/flops.h"
+#include "model/flops.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

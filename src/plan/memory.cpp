@@ -51,7 +51,7 @@ MemoryPlan plan_memory(const ModelConfig& c, int64_t micro_batch, int64_t seq_le
     values += loops * 2 * c.dim + loop_values(c);
   }
   plan.activations = tokens * (values + working_values(c)) * element;
-  const int64_t rows = std::min(tokens, cross_entropy_chunk_rows(c.vocab_size));
+  const int64_t rows = cross_entropy_chunk_rows(c.vocab_size, tokens);
   plan.loss_chunk = (rows * c.vocab_size + tokens * c.dim) * element;
   plan.program = int64_t{250} << 20;
   return plan;

@@ -2,7 +2,7 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "checkpoint/layout.h"
-#include "plan/machine.h"
+#include "step/gemm_rate.h"
 #include "storage/storage.h"
 #include "train/run_parts.h"
 

@@ -3,12 +3,13 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/machine.h"
 #include "base/units.h"
 #include "checkpoint/layout.h"
 #include "data/documents.h"
 #include "data/tokenizer_source.h"
 #include "infer/generate.h"
-#include "plan/machine.h"
+#include "step/gemm_rate.h"
 #include "storage/storage.h"
 #include "train/run_parts.h"
 
@@ -169,9 +170,10 @@ Run prepare_run(const TrainRequest& request) {
   enter_folders(run, request.fresh);
   log::set_file(run.dir / "log.txt");
   run.flops = flops_per_token(run.config.model, run.config.train.seq_len, run.loops);
-  run.gemm_rate =
-      measure_gemm_rate(gemm_shapes(run.config.model, run.batch.micro_batch * run.config.train.seq_len, most_loops),
-                        run.device, run.compute == at::kBFloat16 ? at::kBFloat16 : at::kFloat);
+  GemmRate rate(gemm_shapes(run.config.model, run.batch.micro_batch * run.config.train.seq_len, most_loops), run.device,
+                run.compute);
+  rate.round(1.5);
+  run.gemm_rate = rate.best();
   say_what_was_decided(run, size, memory, available);
   for (const auto& w : warnings(run.config)) log::warn("{}", w);
   if (!run.config.run.notify.empty()) log::warn("run.notify has no effect in this version");

@@ -8,7 +8,7 @@
 #include "data/loader.h"
 #include "infer/checkpoint_io.h"
 #include "optim/schedule.h"
-#include "plan/flops.h"
+#include "model/flops.h"
 #include "plan/memory.h"
 
 #include <filesystem>

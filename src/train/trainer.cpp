@@ -2,11 +2,12 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/machine.h"
 #include "base/signals.h"
 #include "base/units.h"
 #include "infer/evaluate.h"
 #include "infer/generate.h"
-#include "plan/machine.h"
+#include "step/gemm_rate.h"
 #include "step/train_step.h"
 #include "train/metrics.h"
 #include "train/run_parts.h"

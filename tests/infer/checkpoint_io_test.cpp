@@ -2,7 +2,6 @@
 
 #include "../support/tiny.h"
 #include "base/error.h"
-#include "base/safetensors.h"
 #include "checkpoint/layout.h"
 #include "checkpoint/store.h"
 #include "config/run_config.h"
@@ -187,42 +186,6 @@ TEST_F(CheckpointIoTest, OtherDtypesAreConvertedFromTheStoredNumbers) {
     for (size_t i = 0; i < values.size(); ++i)
       EXPECT_TRUE(at::equal(values[i].tensor, wanted[i].tensor.to(dtype))) << values[i].name;
   }
-}
-
-TEST_F(CheckpointIoTest, AFileOfPlainWeightsFillsTheModelOrSaysWhatIsWrongWithIt) {
-  Model a(config_, at::kCPU, at::kFloat, at::kFloat, false);
-  fill(a.parameters().named_values(), 1);
-  fill(a.named_buffers(), 1000);
-  const fs::path path = folder_ / "weights.safetensors";
-  const auto write = [&](bool buffers, const std::function<void(std::vector<TensorBytes>&)>& change = {}) {
-    std::vector<TensorBytes> tensors;
-    auto all = a.parameters().named_values();
-    if (buffers) all.push_back(a.named_buffers()[0]);
-    for (const auto& [name, t] : all) {
-      tensors.push_back(
-          {{name, DType::F32, t.sizes().vec()}, {static_cast<const std::byte*>(t.const_data_ptr()), t.nbytes()}});
-    }
-    if (change) change(tensors);
-    write_safetensors(path, tensors, {});
-  };
-  for (const bool buffers : {true, false}) {
-    write(buffers);
-    Model b(config_, at::kCPU, at::kFloat, at::kFloat, false);
-    load_weights(path, b);
-    EXPECT_TRUE(same(a.parameters().named_values(), b.parameters().named_values()));
-    EXPECT_EQ(same(a.named_buffers(), b.named_buffers()), buffers);
-  }
-  Model b(config_, at::kCPU, at::kFloat, at::kFloat, false);
-  const auto line = [&] { return line_of([&] { load_weights(path, b); }, ExitCode::failed); };
-  write(false, [](auto& tensors) { tensors.erase(tensors.begin() + 3); });
-  EXPECT_NE(line().find(a.parameters().named_values()[3].name), std::string::npos) << line();
-  write(false, [](auto& tensors) { tensors[0].shape = {tensors[0].numel()}; });
-  EXPECT_NE(line().find("the model wants F32 [300, "), std::string::npos) << line();
-  write(false, [](auto& tensors) { tensors[2].dtype = DType::I32; });
-  EXPECT_NE(line().find("I32"), std::string::npos) << line();
-  write(true, [](auto& tensors) { tensors.back().name = "head.weight"; });
-  EXPECT_NE(line().find("the model has no 'head.weight'"), std::string::npos) << line();
-  EXPECT_EQ(b.parameters().values(0).abs().max().item<double>(), 0) << "a wrong file changes nothing";
 }
 
 }  // namespace

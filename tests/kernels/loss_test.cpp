@@ -167,10 +167,12 @@ TEST(LinearCrossEntropy, FirstLossOfFreshWeights) {
   EXPECT_NEAR(loss.item<double>(), std::log(512.0) + 1024 * 0.02 * 0.02 / 2, 0.06);
 }
 
-TEST(CrossEntropyChunk, HoldsAtMost64MiBOfFloatsAndAtLeast64Rows) {
-  EXPECT_EQ(cross_entropy_chunk_rows(199998), 83);
-  EXPECT_EQ(cross_entropy_chunk_rows(32000), 524);
-  EXPECT_EQ(cross_entropy_chunk_rows(1 << 24), 64);
+TEST(CrossEntropyChunk, EqualChunksOfBoundedSize) {
+  EXPECT_EQ(cross_entropy_chunk_rows(199998, 2048), 256);
+  EXPECT_EQ(cross_entropy_chunk_rows(199998, 300), 160);
+  EXPECT_EQ(cross_entropy_chunk_rows(32000, 8192), 1024);
+  EXPECT_EQ(cross_entropy_chunk_rows(32000, 1), 16);
+  EXPECT_EQ(cross_entropy_chunk_rows(1 << 24, 1 << 20), 64);
 }
 
 }  // namespace

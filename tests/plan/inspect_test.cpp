@@ -1,6 +1,6 @@
 #include "plan/inspect.h"
 
-#include "plan/flops.h"
+#include "model/flops.h"
 
 #include <gtest/gtest.h>
 

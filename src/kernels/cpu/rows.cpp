@@ -1,14 +1,9 @@
 #include "kernels/cpu/rows.h"
 
+#include "kernels/cpu/clones.h"
 #include "kernels/cpu/exp.h"
 
-// Each exported function is cloned per instruction set; the bodies are always inlined into the clones. Sums are kept in
-// 16 lanes of fixed order, which the compiler vectorises without reordering anything.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define MYTHOS_CLONES __attribute__((target_clones("arch=skylake-avx512", "arch=haswell", "default")))
-#else
-#define MYTHOS_CLONES
-#endif
+// Sums are kept in 16 lanes of fixed order, which the compiler vectorises without reordering anything.
 
 namespace mythos::cpu {
 namespace {
@@ -71,45 +66,6 @@ MYTHOS_INLINE void swiglu_backward_body(const T* gate, const T* up, const T* dy,
 }
 
 template <class T>
-MYTHOS_INLINE double cross_entropy_body(T* logits, int64_t n, int64_t target, T scale) {
-  T top[lanes];
-  for (int64_t j = 0; j < lanes; ++j) top[j] = logits[0];
-  int64_t i = 0;
-  for (; i + lanes <= n; i += lanes) {
-    for (int64_t j = 0; j < lanes; ++j) top[j] = logits[i + j] > top[j] ? logits[i + j] : top[j];
-  }
-  for (; i < n; ++i) top[0] = logits[i] > top[0] ? logits[i] : top[0];
-  T max = top[0];
-  for (int64_t j = 1; j < lanes; ++j) max = top[j] > max ? top[j] : max;
-
-  const double at_target = static_cast<double>(logits[target]) - static_cast<double>(max);
-  double sum = 0;
-  constexpr int64_t block = 4096;  // float lanes inside a block, double across blocks
-  for (int64_t begin = 0; begin < n; begin += block) {
-    const int64_t end = begin + block < n ? begin + block : n;
-    T acc[lanes] = {};
-    i = begin;
-    for (; i + lanes <= end; i += lanes) {
-      for (int64_t j = 0; j < lanes; ++j) {
-        const T p = exp_of(logits[i + j] - max);
-        logits[i + j] = p;
-        acc[j] += p;
-      }
-    }
-    for (; i < end; ++i) {
-      const T p = exp_of(logits[i] - max);
-      logits[i] = p;
-      acc[0] += p;
-    }
-    sum += static_cast<double>(sum_lanes(acc));
-  }
-  const T factor = static_cast<T>(static_cast<double>(scale) / sum);
-  for (i = 0; i < n; ++i) logits[i] *= factor;
-  logits[target] -= scale;
-  return std::log(sum) - at_target;
-}
-
-template <class T>
 MYTHOS_INLINE void rotate_body(const T* x, const float* c, const float* s, T sign, int64_t n, T* out) {
   for (int64_t i = 0; i < n; ++i) {
     const T a = x[2 * i];
@@ -138,9 +94,6 @@ MYTHOS_INLINE void rotate_body(const T* x, const float* c, const float* s, T sig
   template <> MYTHOS_CLONES void swiglu_backward_row(const T* gate, const T* up, const T* dy, int64_t n, T* dgate,   \
                                                      T* dup) {                                                       \
     swiglu_backward_body(gate, up, dy, n, dgate, dup);                                                               \
-  }                                                                                                                  \
-  template <> MYTHOS_CLONES double cross_entropy_row(T* logits, int64_t n, int64_t target, T scale) {                \
-    return cross_entropy_body(logits, n, target, scale);                                                             \
   }                                                                                                                  \
   template <> MYTHOS_CLONES void rotate_row(const T* x, const float* c, const float* s, T sign, int64_t n, T* out) { \
     rotate_body(x, c, s, sign, n, out);                                                                              \

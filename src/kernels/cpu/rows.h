@@ -19,11 +19,6 @@ void swiglu_row(const T* gate, const T* up, int64_t n, T* y);
 template <class T>
 void swiglu_backward_row(const T* gate, const T* up, const T* dy, int64_t n, T* dgate, T* dup);
 
-/// Cross-entropy of one row of logits against `target`, in place: returns the loss and leaves
-/// (softmax(logits) - onehot(target)) * scale in `logits`.
-template <class T>
-double cross_entropy_row(T* logits, int64_t n, int64_t target, T scale);
-
 /// out[2i], out[2i+1] = (x[2i] + i x[2i+1]) * (c[i] + i s[i]); sign -1 rotates back. n = number of pairs.
 template <class T>
 void rotate_row(const T* x, const float* c, const float* s, T sign, int64_t n, T* out);
