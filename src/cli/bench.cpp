@@ -11,6 +11,7 @@ void add_bench(CLI::App& app, Result&) {
   add_bench_tokenizer(*command);
   add_bench_data(*command);
   add_bench_ops(*command);
+  add_bench_generate(*command);
 }
 
 }  // namespace mythos::cli

@@ -7,6 +7,7 @@ namespace mythos::cli {
 
 void add_bench_tokenizer(CLI::App& bench);
 void add_bench_data(CLI::App& bench);
+void add_bench_generate(CLI::App& bench);
 void add_bench_train(CLI::App& bench);
 void add_bench_ops(CLI::App& bench);
 

@@ -5,6 +5,7 @@
 #include "base/safetensors.h"
 #include "base/units.h"
 #include "model/flops.h"
+#include "model/weights_file.h"
 #include "step/gemm_rate.h"
 #include "step/train_step.h"
 
@@ -19,21 +20,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
-
-void load_weights(const std::filesystem::path& path, Model& model) {
-  const SafetensorsFile file = SafetensorsFile::open(path);
-  for (const auto& [name, tensor] : model.parameters().named_values()) {
-    const auto& entry = file.at(name);
-    if (entry.dtype != DType::F32 || at::IntArrayRef(entry.shape) != tensor.sizes()) {
-      throw usage_error(fmt::format("tensor '{}' of {} is not fp32 of this model's shape", name, path.string()));
-    }
-    at::Tensor values = at::empty(tensor.sizes(), at::kFloat);
-    const auto bytes = file.data(entry);
-    std::memcpy(values.mutable_data_ptr(), bytes.data(), bytes.size());
-    at::Tensor(tensor).copy_(values);
-  }
-  model.parameters().refresh_compute();
-}
 
 struct Batches {
   at::Tensor ids, targets;  // int64 [S, B, T]
@@ -87,7 +73,7 @@ TrainSpeed measure_training(const TrainSpeedOptions& o, const std::function<void
   if (o.weights.empty()) {
     initialize(model.parameters(), o.model, o.seed);
   } else {
-    load_weights(o.weights, model);
+    load_weights_file(o.weights, model);
   }
   TrainStep step(model, optimizer);
   int64_t next = 0;
