@@ -1,6 +1,7 @@
 #include "kernels/attention.h"
 
 #include "kernels/attention_cpu.h"
+#include "kernels/linear.h"
 #include "kernels/part.h"
 
 #include <torch/csrc/autograd/custom_function.h>
@@ -57,6 +58,65 @@ struct MlaAttention : torch::autograd::Function<MlaAttention> {
     const auto d = cpu::latent_attention_backward(mla_inputs(saved[0], saved[1], saved[2], saved[3], saved[4], sizes),
                                                   {saved[5], saved[6]}, grads[0]);
     return {d[0], d[1], d[2], at::Tensor(), at::Tensor(), at::Tensor()};
+  }
+};
+
+// rows of x times weight^T, and the gradients of both.
+struct Projection {
+  static at::Tensor forward(const at::Tensor& x, const at::Tensor& weight) { return at::linear(x, weight); }
+  // Adds the weight's gradient to `sink`, or returns it where there is none.
+  static at::Tensor weight_gradient(const at::Tensor& dy, const at::Tensor& x, at::Tensor sink) {
+    const at::Tensor left = dy.view({-1, dy.size(-1)}).t();
+    const at::Tensor right = x.reshape({-1, x.size(-1)});
+    if (!sink.defined()) return at::mm(left, right);
+    sink.addmm_(left, right);
+    return {};
+  }
+  static at::Tensor input_gradient(const at::Tensor& dy, const at::Tensor& weight, at::IntArrayRef shape) {
+    return at::mm(dy.view({-1, dy.size(-1)}), weight).view(shape);
+  }
+};
+
+struct ProjectedMlaAttention : torch::autograd::Function<ProjectedMlaAttention> {
+  static Variable forward(AutogradContext* ctx, const Variable& query, const Variable& q_up, const Variable& latent,
+                          const Variable& kv_up, const Variable& k_rope, const at::Tensor& c, const at::Tensor& s,
+                          const std::vector<int64_t>& sizes, const GradientBuffer& q_grad,
+                          const GradientBuffer& kv_grad) {
+    const at::Tensor q = Projection::forward(query, q_up);
+    const at::Tensor kv = Projection::forward(latent, kv_up);
+    const PartScope scope(Part::attention);
+    const cpu::Attended result = cpu::latent_attention(mla_inputs(q, kv, k_rope, c, s, sizes), true);
+    ctx->save_for_backward({query, q_up, latent, kv_up, k_rope, c, s, result.out, result.lse});
+    ctx->saved_data["sizes"] = sizes;
+    ctx->saved_data["q_grad"] = q_grad.tensor;
+    ctx->saved_data["kv_grad"] = kv_grad.tensor;
+    return result.out;
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const auto saved = ctx->get_saved_variables();
+    const at::Tensor &query = saved[0], &q_up = saved[1], &latent = saved[2], &kv_up = saved[3];
+    const auto sizes = ctx->saved_data["sizes"].toIntVector();
+    const at::Tensor q = Projection::forward(query, q_up);
+    const at::Tensor kv = Projection::forward(latent, kv_up);
+    const auto d = [&] {
+      const PartScope scope(Part::attention);
+      return cpu::latent_attention_backward(mla_inputs(q, kv, saved[4], saved[5], saved[6], sizes),
+                                            {saved[7], saved[8]}, grads[0]);
+    }();
+    const at::Tensor dq_up = Projection::weight_gradient(d[0], query, ctx->saved_data["q_grad"].toTensor());
+    const at::Tensor dkv_up = Projection::weight_gradient(d[1], latent, ctx->saved_data["kv_grad"].toTensor());
+    const at::Tensor none;
+    return {Projection::input_gradient(d[0], q_up, query.sizes()),
+            dq_up,
+            Projection::input_gradient(d[1], kv_up, latent.sizes()),
+            dkv_up,
+            d[2],
+            none,
+            none,
+            none,
+            none,
+            none};
   }
 };
 
@@ -119,6 +179,17 @@ at::Tensor mla_attention(const at::Tensor& q_up, const at::Tensor& kv, const at:
   return fused_elsewhere(heads.q, heads.k, at::constant_pad_nd(heads.v, {0, padding}))
       .narrow(-1, 0, sizes.value)
       .reshape({q_up.size(0), t_count, sizes.heads * sizes.value});
+}
+
+at::Tensor mla_projected_attention(const at::Tensor& query, const Weight& q_up, const at::Tensor& latent,
+                                   const Weight& kv_up, const at::Tensor& k_rope, const RotaryTable::Slice& positions,
+                                   const MlaHeads& sizes) {
+  if (rows_apply(query) && needs_gradient({query, latent, k_rope, q_up.value, kv_up.value})) {
+    return ProjectedMlaAttention::apply(query, q_up.value, latent, kv_up.value, k_rope, positions.cos, positions.sin,
+                                        std::vector<int64_t>{sizes.heads, sizes.nope, sizes.rope, sizes.value},
+                                        GradientBuffer{q_up.grad}, GradientBuffer{kv_up.grad});
+  }
+  return mla_attention(linear(query, q_up), linear(latent, kv_up), k_rope, positions, sizes);
 }
 
 at::Tensor mla_attention_reference(const at::Tensor& q_up, const at::Tensor& kv, const at::Tensor& k_rope,

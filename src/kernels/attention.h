@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/rotary.h"
+#include "kernels/weight.h"
 
 namespace mythos {
 
@@ -23,6 +24,13 @@ at::Tensor mla_attention(const at::Tensor& q_up, const at::Tensor& kv, const at:
 /// The same from composite operations, with explicit scores.
 at::Tensor mla_attention_reference(const at::Tensor& q_up, const at::Tensor& kv, const at::Tensor& k_rope,
                                    const RotaryTable::Slice& positions, const MlaHeads& sizes);
+
+/// mla_attention() of the projections q_up(query) and kv_up(latent). query: [B, T, q_rank]; latent: [B, S, kv_rank].
+/// On the CPU a backward pass keeps the two inputs and projects them again: the projections are the largest tensors of
+/// the block and among its cheapest products.
+at::Tensor mla_projected_attention(const at::Tensor& query, const Weight& q_up, const at::Tensor& latent,
+                                   const Weight& kv_up, const at::Tensor& k_rope, const RotaryTable::Slice& positions,
+                                   const MlaHeads& sizes);
 
 /// softmax(q k^T / sqrt(width of q)) v with query i at absolute position S - T + i seeing keys 0 .. S - T + i:
 /// right-aligned, so one query over a longer cache sees all of it. q: [B, T, H, d]; k: [B, S, Hkv, d]; v: [B, S, Hkv,

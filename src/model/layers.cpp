@@ -28,7 +28,6 @@ Attention::Attention(const ModelConfig& c, const ParameterStore& store, const st
 
 at::Tensor Attention::mla(const at::Tensor& x, const RotaryTable::Slice& positions, CacheEntry* cache) const {
   const auto parts = linear(x, down_).split_with_sizes({q_rank_, kv_rank_, sizes_.rope}, -1);
-  const at::Tensor q = linear(rms_norm(parts[0], q_norm_), q_up_);
   at::Tensor latent = parts[1];
   at::Tensor key = rotate(parts[2].unsqueeze(2), positions).squeeze(2);
   if (cache != nullptr) {
@@ -36,8 +35,9 @@ at::Tensor Attention::mla(const at::Tensor& x, const RotaryTable::Slice& positio
     latent = kept.first;
     key = kept.second;
   }
-  const at::Tensor kv = linear(rms_norm(latent, kv_norm_), kv_up_);
-  return linear(mla_attention(q, kv, key, positions, sizes_), wo_);
+  return linear(mla_projected_attention(rms_norm(parts[0], q_norm_), q_up_, rms_norm(latent, kv_norm_), kv_up_, key,
+                                        positions, sizes_),
+                wo_);
 }
 
 at::Tensor Attention::gqa(const at::Tensor& x, const RotaryTable::Slice& positions, CacheEntry* cache) const {

@@ -66,12 +66,20 @@ at::Tensor Model::hidden(const at::Tensor& ids, const ForwardOptions& options) {
 
   const auto positions = rotary_.slice(first, t_count);
   at::Tensor x = embedding(ids, embed_);
+  const bool again = options.recompute == Recompute::loop && options.cache == nullptr && at::GradMode::is_enabled() &&
+                     x.requires_grad();
+  const auto run = [&](const DenseBlock& block, CacheEntry* cache) {
+    if (!again) return block.forward(x, positions, cache);
+    return recomputed(x, x, [&block, positions](const at::Tensor& input, const at::Tensor&) {
+      return block.forward(input, positions, nullptr);
+    });
+  };
   for (size_t i = 0; i < prelude_.size(); ++i) {
-    x = prelude_[i].forward(x, positions, options.cache ? &options.cache->prelude(static_cast<int64_t>(i)) : nullptr);
+    x = run(prelude_[i], options.cache ? &options.cache->prelude(static_cast<int64_t>(i)) : nullptr);
   }
   x = recurrent_.forward(x, loops, positions, options.recompute, options.cache, options.observer);
   for (size_t i = 0; i < coda_.size(); ++i) {
-    x = coda_[i].forward(x, positions, options.cache ? &options.cache->coda(static_cast<int64_t>(i)) : nullptr);
+    x = run(coda_[i], options.cache ? &options.cache->coda(static_cast<int64_t>(i)) : nullptr);
   }
   if (options.cache != nullptr) options.cache->advance(t_count);
   return rms_norm(x, norm_);

@@ -3,47 +3,7 @@
 #include "kernels/linear.h"
 #include "kernels/rms_norm.h"
 
-#include <torch/csrc/autograd/autograd.h>
-#include <torch/csrc/autograd/custom_function.h>
-
 namespace mythos {
-namespace {
-
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
-
-using LoopBody = std::function<at::Tensor(const at::Tensor& h, const at::Tensor& e)>;
-
-// Keeps only h and e; backward runs the body again with gradients on. Weights are reached inside and add to their own
-// gradient buffers, so shared weights cost nothing extra however many loops there are.
-struct RecomputedLoop : torch::autograd::Function<RecomputedLoop> {
-  struct Held : torch::CustomClassHolder {
-    explicit Held(LoopBody b) : body(std::move(b)) {}
-    LoopBody body;
-  };
-
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& h, const at::Tensor& e, LoopBody body) {
-    ctx->save_for_backward({h, e});
-    at::Tensor out = body(h, e);
-    ctx->saved_data["body"] = c10::IValue::make_capsule(c10::make_intrusive<Held>(std::move(body)));
-    return out;
-  }
-
-  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    const auto saved = ctx->get_saved_variables();
-    const auto held = c10::static_intrusive_pointer_cast<Held>(ctx->saved_data["body"].toCapsule());
-    at::Tensor h = saved[0].detach().set_requires_grad(true);
-    at::Tensor e = saved[1].detach().set_requires_grad(true);
-    {
-      const at::AutoGradMode on(true);
-      const at::Tensor out = held->body(h, e);
-      torch::autograd::backward({out}, {grads[0]});
-    }
-    return {h.grad(), e.grad(), at::Tensor()};
-  }
-};
-
-}  // namespace
 
 RecurrentBlock::RecurrentBlock(const ModelConfig& c, const ParameterStore& store, at::Tensor router_bias)
     : max_loops_(c.max_loop_iters),
@@ -89,8 +49,9 @@ at::Tensor RecurrentBlock::forward(const at::Tensor& e, int64_t n_loops, const R
     if (again) {
       // The observer's wish is for the forward pass only: by the time of the second run `chosen` is gone.
       bool first = true;
-      h = RecomputedLoop::apply(
-          h, e, LoopBody([this, t, positions, wanted, first](const at::Tensor& state, const at::Tensor& input) mutable {
+      h = recomputed(
+          h, e,
+          RecomputedBody([this, t, positions, wanted, first](const at::Tensor& state, const at::Tensor& input) mutable {
             at::Tensor* const out_chosen = first ? wanted : nullptr;
             first = false;
             return loop(state, input, t, positions, nullptr, out_chosen);

@@ -4,16 +4,11 @@
 
 #include "kernels/loop.h"
 #include "model/layers.h"
+#include "model/recompute.h"
 
 #include <functional>
 
 namespace mythos {
-
-/// What is kept of a loop for the backward pass.
-enum class Recompute {
-  none,  ///< everything autograd saves
-  loop,  ///< the state h of each loop; the loop's block is run again in backward
-};
 
 /// What one loop did, for those who watch (evaluation, statistics, the golden check). Tensors are detached.
 struct LoopReport {

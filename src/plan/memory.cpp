@@ -27,10 +27,8 @@ struct PerToken {
 int64_t attention_values(const ModelConfig& c) {
   const int64_t out = c.n_heads * c.value_head_dim();
   if (c.attn_type == AttentionType::mla) {
-    const int64_t ranks = c.q_lora_rank + c.kv_lora_rank;
-    const int64_t queries = c.n_heads * c.qk_head_dim();
-    const int64_t keys_and_values = c.n_heads * (c.qk_nope_head_dim + c.v_head_dim);
-    return c.dim + 2 * ranks + 2 + c.qk_rope_head_dim + queries + keys_and_values + out + c.n_heads;
+    // The up-projections are made again in the backward pass.
+    return c.dim + 2 * (c.q_lora_rank + c.kv_lora_rank) + 2 + c.qk_rope_head_dim + out + c.n_heads;
   }
   const int64_t projected = (c.n_heads + 2 * c.n_kv_heads) * c.head_dim();
   const int64_t rotated = (c.n_heads + c.n_kv_heads) * c.head_dim();
@@ -67,23 +65,25 @@ MemoryPlan plan_memory(const ModelConfig& c, int64_t micro_batch, int64_t seq_le
   plan.gradients = parameters * (element == 4 ? 4 : 4 + element);
   plan.moments = parameters * 8;
 
-  const int64_t dense = (c.prelude_layers + c.coda_layers) * dense_block(c).total(element);
-  const int64_t coda = c.coda_layers * dense_block(c).total(element);
+  const bool again = recompute == Recompute::loop;
+  const int64_t state = c.dim * element;
+  const int64_t block = dense_block(c).total(element);
   const int64_t one_loop = loop(c).total(element);
-  const int64_t all_loops = recompute == Recompute::none ? loops * one_loop : loops * c.dim * element;
-  const int64_t ends = 5 * c.dim * element;  // ACT's sum, the final norm's input and output, the hidden gradient, e
-  const int64_t kept = tokens * (dense + all_loops + ends);
+  const int64_t coda = c.coda_layers * (again ? state : block);
+  const int64_t dense = c.prelude_layers * (again ? state : block) + coda;
+  const int64_t ends = 5 * state;  // ACT's sum, the final norm's input and output, the hidden gradient, e
+  const int64_t kept = tokens * (dense + loops * (again ? state : one_loop) + ends);
 
   const int64_t rows = cross_entropy_chunk_rows(c.vocab_size, tokens);
   const int64_t blocks = (c.vocab_size + cross_entropy_block - 1) / cross_entropy_block;
   plan.loss_chunk = rows * (c.vocab_size + 2 * blocks) * element;
   // The most there is at a time: in the loss, in the coda's backward pass, or in a loop's when the coda's is done.
-  const int64_t in_coda = tokens * feed_forward_work(c.dim, c.dense_dim()) * element;
+  const int64_t in_coda =
+      tokens * (feed_forward_work(c.dim, c.dense_dim()) * element + (again && c.coda_layers > 0 ? block : 0));
   // Shared experts come first in the backward pass and let go of what they kept before the routed ones work.
   const int64_t shared = c.n_shared_experts > 0 ? feed_forward_work(c.dim, c.shared_dim()) + c.dim : 0;
   const int64_t routed = routed_work(c) - c.n_shared_experts * 2 * c.shared_dim();
-  const int64_t again = recompute == Recompute::loop ? one_loop - c.dim * element : 0;
-  const int64_t in_loop = tokens * (std::max(shared, routed) * element + again - coda);
+  const int64_t in_loop = tokens * (std::max(shared, routed) * element + (again ? one_loop - state : 0) - coda);
   plan.activations = kept + std::max<int64_t>({0, in_coda - plan.loss_chunk, in_loop - plan.loss_chunk});
   plan.program = int64_t{250} << 20;
   return plan;

@@ -121,6 +121,44 @@ TEST(CausalAttention, TakesAnyStrides) {
   }
 }
 
+// With its two projections inside: the same as the three ops apart, by value, by derivative, and with gradient buffers.
+TEST(MlaProjectedAttention, EqualsItsPartsApart) {
+  const MlaHeads sizes{3, 5, 4, 6};
+  const int64_t q_rank = 7, kv_rank = 9;
+  for (const auto type : types) {
+    Draw draw(type);
+    for (const auto& [t, s] : {std::pair<int64_t, int64_t>{1, 1}, {1, 6}, {5, 9}, {17, 17}, {140, 140}}) {
+      const auto rows = RotaryTable(sizes.rope, 10000.0, at::kCPU).slice(s - t, t);
+      const Tensors inputs{draw.normal({2, t, q_rank}), draw.normal({sizes.heads * 9, q_rank}, 0.4),
+                           draw.normal({2, s, kv_rank}), draw.normal({sizes.heads * 11, kv_rank}, 0.4),
+                           draw.normal({2, s, sizes.rope})};
+      const Function fused = [&](const Tensors& in) {
+        return Tensors{mla_projected_attention(in[0], {in[1], {}}, in[2], {in[3], {}}, in[4], rows, sizes)};
+      };
+      const Function parts = [&](const Tensors& in) {
+        return Tensors{mla_attention_reference(at::linear(in[0], in[1]), at::linear(in[2], in[3]), in[4], rows, sizes)};
+      };
+      const std::string what = fmt::format("T {} S {}", t, s);
+      expect_twins(what, fused, parts, inputs, 3);
+      if (type == at::kDouble && t < 10) expect_derivatives(what, fused, inputs);
+
+      Tensors leaves;
+      for (const auto& x : inputs) leaves.push_back(leaf(x));
+      const Weight q_up{leaves[1], at::ones_like(inputs[1])}, kv_up{leaves[3], at::ones_like(inputs[3])};
+      const at::Tensor out = mla_projected_attention(leaves[0], q_up, leaves[2], kv_up, leaves[4], rows, sizes);
+      const at::Tensor cotangent = draw.normal(out.sizes());
+      torch::autograd::backward({out}, {cotangent});
+      Tensors plain;
+      for (const auto& x : inputs) plain.push_back(leaf(x));
+      const Tensors expected = gradients(parts(plain), plain, {cotangent});
+      EXPECT_CLOSE(q_up.grad - 1, expected[1], 10 * rounding(type)) << what;
+      EXPECT_CLOSE(kv_up.grad - 1, expected[3], 10 * rounding(type)) << what;
+      EXPECT_FALSE(leaves[1].grad().defined() || leaves[3].grad().defined()) << what;
+      for (const size_t i : {0, 2, 4}) EXPECT_CLOSE(leaves[i].grad(), expected[i], 3 * rounding(type)) << what;
+    }
+  }
+}
+
 // ---- gradients ------------------------------------------------------------------------------------------------------
 
 TEST(Derivatives, Attention) {
