@@ -8,6 +8,7 @@
 #include "config/run_config.h"
 #include "infer/generate_speed.h"
 #include "model/weights_file.h"
+#include "step/gemm_rate.h"
 
 #include <ATen/Parallel.h>
 

@@ -7,6 +7,7 @@
 #include "step/gemm_rate.h"
 #include "step/op_speed.h"
 
+#include <ATen/Parallel.h>
 #include <algorithm>
 
 namespace mythos::cli {

@@ -6,6 +6,7 @@
 #include "cli/bench.h"
 #include "cli/common.h"
 #include "config/run_config.h"
+#include "plan/memory.h"
 #include "step/gemm_rate.h"
 #include "step/speed.h"
 
@@ -15,7 +16,7 @@ namespace mythos::cli {
 namespace {
 
 struct Options {
-  std::string config, preset, recompute = "none", dtype = "float32", weights, batches;
+  std::string config, preset, recompute = "auto", dtype = "float32", weights, batches;
   std::vector<std::string> overrides;
   int64_t vocab = 0, seq_len = 0, micro_batch = 0, grad_accum = 1, loops = 0, steps = 3, warmup = 1, threads = 0;
   bool json = false, operations = false;
@@ -49,11 +50,21 @@ TrainSpeedOptions resolve(const Options& o) {
   t.compute = dtype_from(o.dtype);
   t.weights = o.weights;
   t.batches = o.batches;
-  t.recompute = o.recompute == "loop" ? Recompute::loop : Recompute::none;
+  const int64_t loops = t.loops > 0 ? t.loops : t.model.max_loop_iters;
+  t.recompute = o.recompute == "loop"   ? Recompute::loop
+                : o.recompute == "none" ? Recompute::none
+                                        : least_recompute(t.model, t.micro_batch, t.seq_len, loops,
+                                                          t.compute == at::kBFloat16 ? 2 : 4, available_memory());
   return t;
 }
 
+MemoryPlan plan_of(const TrainSpeedOptions& t) {
+  return plan_memory(t.model, t.micro_batch, t.seq_len, t.loops > 0 ? t.loops : t.model.max_loop_iters, t.recompute,
+                     t.compute == at::kBFloat16 ? 2 : 4);
+}
+
 void report_json(const TrainSpeedOptions& t, const TrainSpeed& s, const Options& o) {
+  const MemoryPlan plan = plan_of(t);
   Json parts = Json::object();
   Json limits = Json::object();
   for (size_t i = 0; i < part_names.size(); ++i) {
@@ -62,6 +73,8 @@ void report_json(const TrainSpeedOptions& t, const TrainSpeed& s, const Options&
   }
   Json json = {{"tokens_per_s", s.tokens_per_second()},
                {"peak_rss_bytes", s.peak_resident_bytes},
+               {"peak_tensor_bytes", s.peak_tensor_bytes},
+               {"predicted_tensor_bytes", plan.total() - plan.program},
                {"gemm_flops_per_s", s.gemm_flops_per_s},
                {"gemm_limit_tokens_per_s", s.limit_tokens_per_second()},
                {"fraction_of_limit", s.fraction_of_limit()},
@@ -100,7 +113,11 @@ void report_text(const TrainSpeedOptions& t, const TrainSpeed& s, const Options&
   text += fmt::format("limit        {:.1f} tokens/s: {}FLOP/s in this model's matrix shapes, {}FLOP per token\n",
                       s.limit_tokens_per_second(), si_text(s.gemm_flops_per_s), si_text(s.train_flops_per_token));
   text += fmt::format("fraction     {:.3f} of the limit\n", s.fraction_of_limit());
-  text += fmt::format("memory       {} at most (resident)\n", bytes_text(static_cast<double>(s.peak_resident_bytes)));
+  const MemoryPlan plan = plan_of(t);
+  text += fmt::format("memory       {} at most (resident); tensors {}, predicted {}\n",
+                      bytes_text(static_cast<double>(s.peak_resident_bytes)),
+                      bytes_text(static_cast<double>(s.peak_tensor_bytes)),
+                      bytes_text(static_cast<double>(plan.total() - plan.program)));
   text += fmt::format("one step by part, {:.2f} s\n", s.profiled_seconds);
   for (size_t i = 0; i < part_names.size(); ++i) {
     text += fmt::format("  {:<12} {:>9.3f} s {:>5.1f}%", part_names[i], s.parts.seconds[i],
@@ -156,8 +173,8 @@ void add_bench_train(CLI::App& bench) {
   number("--steps", o->steps, "steps to count", 1);
   number("--warmup", o->warmup, "steps before them", 0);
   number("--threads", o->threads, "threads (default: all this process may use)", 1);
-  command->add_option("--recompute", o->recompute, "none or loop")
-      ->check(CLI::IsMember({"none", "loop"}))
+  command->add_option("--recompute", o->recompute, "none, loop, or auto: none where it fits the memory")
+      ->check(CLI::IsMember({"none", "loop", "auto"}))
       ->capture_default_str();
   command->add_option("--dtype", o->dtype, "float32 or bfloat16")->capture_default_str();
   command->add_option("--weights", o->weights, "a safetensors file of fp32 weights by the reference's names");

@@ -48,16 +48,13 @@ struct Shape {
   }
 };
 
-AttentionTiles forward_tiles(const Shape& s) {
-  static const int64_t e[3] = {getenv("FQ") ? atoi(getenv("FQ")) : 256, getenv("FK") ? atoi(getenv("FK")) : 256,
-                               getenv("FS") ? atoi(getenv("FS")) : 64};
-  const int64_t queries = std::min<int64_t>(s.queries, e[0]);
-  return {queries, std::max(queries, std::min<int64_t>(s.keys, e[1])), std::min(queries, e[2])};
-}
-AttentionTiles backward_tiles(const Shape& s) {
-  static const int64_t e[3] = {getenv("BQ") ? atoi(getenv("BQ")) : 256, getenv("BK") ? atoi(getenv("BK")) : 256,
-                               getenv("BS") ? atoi(getenv("BS")) : 64};
-  return {std::min<int64_t>(s.queries, e[0]), std::min<int64_t>(s.keys, e[1]), std::min(s.queries, e[2])};
+// 128 x 128 scores with the queries, keys and values they come from take 270 KiB in fp32, within the second-level cache
+// of any processor of this decade; products of this size run as fast as large ones. Fewer queries make longer tiles.
+AttentionTiles tiles_of(const Shape& s) {
+  constexpr int64_t size = 128, strip = 64, longest = 2048;
+  const int64_t rows = std::min(s.queries, size);
+  const int64_t keys = std::clamp(size * size / rows, size, longest);
+  return {rows, std::max(rows, std::min(s.keys, keys)), std::min(rows, strip)};
 }
 
 // Cuts one scratch buffer into aligned pieces.
@@ -224,8 +221,7 @@ void forward(const Layout& layout, T* out, T* lse, const at::TensorOptions& opti
     attend_one(layout, out, lse, options);
     return;
   }
-  const AttentionTiles tiles = forward_tiles(s);
-  static const bool copy_values = !getenv("CV") || atoi(getenv("CV")) != 0;
+  const AttentionTiles tiles = tiles_of(s);
   const int64_t blocks = (s.queries + tiles.queries - 1) / tiles.queries;
   const int64_t all_heads = s.batch * s.heads;
   const int64_t threads = at::get_num_threads();
@@ -243,8 +239,7 @@ void forward(const Layout& layout, T* out, T* lse, const at::TensorOptions& opti
     const Matrix<T> key = scratch.matrix(s.keys, s.width);
     const Matrix<T> value = scratch.matrix(s.keys, s.value);
     T* rest = scratch.take(attend_scratch(tiles, s.value));
-    Keys<T> keys{{key.data, key.stride, s.width}, {}, {value.data, value.stride, s.value}};
-    if (!copy_values) keys.value = layout.keys_in_place(b, key_head).value;
+    const Keys<T> keys{{key.data, key.stride, s.width}, {}, {value.data, value.stride, s.value}};
     int64_t loaded = 0;
     for (int64_t block = first_block; block < end_block; ++block) {
       const int64_t row = block * tiles.queries;
@@ -269,8 +264,7 @@ void backward(const Layout& layout, const at::Tensor& forward_out, const at::Ten
   const T* out = forward_out.const_data_ptr<T>();
   const T* lse = forward_lse.const_data_ptr<T>();
   const T* dout = dout_in.const_data_ptr<T>();
-  const AttentionTiles tiles = backward_tiles(s);
-  static const bool copy_values = !getenv("CV") || atoi(getenv("CV")) != 0;
+  const AttentionTiles tiles = tiles_of(s);
   const auto padded = Scratch<T>::padded;
   const int64_t size = 2 * padded(s.queries * s.width) + padded(s.queries * s.value) + padded(s.queries) +
                        2 * padded(tiles.keys * s.width) + 2 * padded(tiles.keys * s.value) +
@@ -295,12 +289,11 @@ void backward(const Layout& layout, const at::Tensor& forward_out, const at::Ten
         delta[t] = dot_row(dout + at, out + at, s.value);
       }
       std::fill_n(dqueries.data, s.queries * s.width, T(0));
-      HeadGradient<T> head{{queries.data, s.width, s.width},
-                           {douts.data, s.value, s.value},
-                           lse + (b * s.heads + h) * s.queries,
-                           delta,
-                           dqueries};
-      if (!copy_values) head.dout = {dout + (b * s.queries * s.heads + h) * s.value, s.heads * s.value, s.value};
+      const HeadGradient<T> head{{queries.data, s.width, s.width},
+                                 {douts.data, s.value, s.value},
+                                 lse + (b * s.heads + h) * s.queries,
+                                 delta,
+                                 dqueries};
       for (int64_t first = 0; first < s.keys; first += tiles.keys) {
         const int64_t count = std::min(tiles.keys, s.keys - first);
         for (int64_t j = 0; j < count; ++j) layout.load_key(b, first + j, key_head, key.row(j), value.row(j));

@@ -10,29 +10,51 @@
 namespace mythos {
 namespace {
 
-// Values kept per token by each part, counted from what the ops save for their backward pass.
-int64_t attention_values(const ModelConfig& c) {
-  if (c.attn_type == AttentionType::mla) {
-    const int64_t width = c.qk_head_dim();
-    const int64_t padded = std::max(c.v_head_dim, width);
-    return 2 * c.dim + 3 * (c.q_lora_rank + c.kv_lora_rank) + c.qk_rope_head_dim +
-           c.n_heads * (2 * width + 2 * padded + c.v_head_dim + 1);
+// Values of the compute type that one token takes, counted from what the ops keep for their backward pass (kernels/)
+// and from what is alive inside it. An int64 counts as 8 bytes in `bytes`.
+struct PerToken {
+  int64_t values = 0;
+  int64_t bytes = 0;
+  PerToken& operator+=(const PerToken& o) {
+    values += o.values;
+    bytes += o.bytes;
+    return *this;
   }
-  return 2 * c.dim + (3 * c.n_heads + 2 * c.n_kv_heads) * c.head_dim() + c.n_heads;
+  [[nodiscard]] int64_t total(int64_t element) const { return values * element + bytes; }
+};
+
+// From the block's normalised input to the output of attention.
+int64_t attention_values(const ModelConfig& c) {
+  const int64_t out = c.n_heads * c.value_head_dim();
+  if (c.attn_type == AttentionType::mla) {
+    const int64_t ranks = c.q_lora_rank + c.kv_lora_rank;
+    const int64_t queries = c.n_heads * c.qk_head_dim();
+    const int64_t keys_and_values = c.n_heads * (c.qk_nope_head_dim + c.v_head_dim);
+    return c.dim + 2 * ranks + 2 + c.qk_rope_head_dim + queries + keys_and_values + out + c.n_heads;
+  }
+  const int64_t projected = (c.n_heads + 2 * c.n_kv_heads) * c.head_dim();
+  const int64_t rotated = (c.n_heads + c.n_kv_heads) * c.head_dim();
+  return c.dim + projected + rotated + out + c.n_heads;
 }
-int64_t feed_forward_values(int64_t width) { return 3 * width; }
-int64_t dense_block_values(const ModelConfig& c) {
-  return attention_values(c) + 2 * c.dim + feed_forward_values(c.dense_dim());
+// Both norms' inputs, the second norm's output, and a number for each norm.
+int64_t block_values(const ModelConfig& c) { return attention_values(c) + 3 * c.dim + 2; }
+
+PerToken dense_block(const ModelConfig& c) { return {block_values(c) + 2 * c.dense_dim(), 0}; }
+
+PerToken loop(const ModelConfig& c) {
+  const int64_t k = c.n_experts_per_tok;
+  PerToken kept{block_values(c), 0};
+  kept.values += 2 * c.dim + 1;                            // the state before, the block's output, the loop's norm
+  kept.values += 2 * k + 2 * k * c.expert_dim;             // routed: weights, joined projections
+  kept.values += c.n_shared_experts * 2 * c.shared_dim();  // shared: joined projections
+  kept.values += 2 * c.lora_rank + 8;                      // adapter, halting
+  kept.bytes += 8 * 3 * k;                                 // experts, tokens and places of the choices
+  return kept;
 }
-int64_t loop_values(const ModelConfig& c) {
-  return attention_values(c) + 8 * c.dim + 2 * c.n_experts + c.n_experts_per_tok * (2 * c.expert_dim + 4) +
-         c.n_shared_experts * feed_forward_values(c.shared_dim()) + 2 * c.lora_rank;
-}
-// Gradients and temporaries alive at once inside one loop's backward pass.
-int64_t working_values(const ModelConfig& c) {
-  return 4 * c.dim + c.n_heads * 4 * c.qk_head_dim() + c.n_experts_per_tok * (2 * c.dim + 4 * c.expert_dim) +
-         c.n_shared_experts * 3 * c.shared_dim();
-}
+
+// Gradients and temporaries alive inside the backward pass of a feed-forward network.
+int64_t feed_forward_work(int64_t dim, int64_t width) { return 3 * dim + 4 * width; }
+int64_t routed_work(const ModelConfig& c) { return c.n_experts_per_tok * (2 * c.dim + 4 * c.expert_dim) + 4 * c.dim; }
 
 }  // namespace
 
@@ -44,17 +66,37 @@ MemoryPlan plan_memory(const ModelConfig& c, int64_t micro_batch, int64_t seq_le
   plan.weights = parameters * (element == 4 ? 4 : 4 + element);
   plan.gradients = parameters * (element == 4 ? 4 : 4 + element);
   plan.moments = parameters * 8;
-  int64_t values = (c.prelude_layers + c.coda_layers) * dense_block_values(c) + 4 * c.dim;
-  if (recompute == Recompute::none) {
-    values += loops * (loop_values(c) + 2 * c.dim);
-  } else {
-    values += loops * 2 * c.dim + loop_values(c);
-  }
-  plan.activations = tokens * (values + working_values(c)) * element;
+
+  const int64_t dense = (c.prelude_layers + c.coda_layers) * dense_block(c).total(element);
+  const int64_t coda = c.coda_layers * dense_block(c).total(element);
+  const int64_t one_loop = loop(c).total(element);
+  const int64_t all_loops = recompute == Recompute::none ? loops * one_loop : loops * c.dim * element;
+  const int64_t ends = 5 * c.dim * element;  // ACT's sum, the final norm's input and output, the hidden gradient, e
+  const int64_t kept = tokens * (dense + all_loops + ends);
+
   const int64_t rows = cross_entropy_chunk_rows(c.vocab_size, tokens);
-  plan.loss_chunk = (rows * c.vocab_size + tokens * c.dim) * element;
+  const int64_t blocks = (c.vocab_size + cross_entropy_block - 1) / cross_entropy_block;
+  plan.loss_chunk = rows * (c.vocab_size + 2 * blocks) * element;
+  // The most there is at a time: in the loss, in the coda's backward pass, or in a loop's when the coda's is done.
+  const int64_t in_coda = tokens * feed_forward_work(c.dim, c.dense_dim()) * element;
+  // Shared experts come first in the backward pass and let go of what they kept before the routed ones work.
+  const int64_t shared = c.n_shared_experts > 0 ? feed_forward_work(c.dim, c.shared_dim()) + c.dim : 0;
+  const int64_t routed = routed_work(c) - c.n_shared_experts * 2 * c.shared_dim();
+  const int64_t again = recompute == Recompute::loop ? one_loop - c.dim * element : 0;
+  const int64_t in_loop = tokens * (std::max(shared, routed) * element + again - coda);
+  plan.activations = kept + std::max<int64_t>({0, in_coda - plan.loss_chunk, in_loop - plan.loss_chunk});
   plan.program = int64_t{250} << 20;
   return plan;
+}
+
+bool fits(const MemoryPlan& plan, int64_t available) {
+  return static_cast<double>(plan.total()) <= 0.85 * static_cast<double>(available);
+}
+
+Recompute least_recompute(const ModelConfig& c, int64_t micro_batch, int64_t seq_len, int64_t loops, int64_t element,
+                          int64_t available) {
+  const MemoryPlan plan = plan_memory(c, micro_batch, seq_len, loops, Recompute::none, element);
+  return fits(plan, available) ? Recompute::none : Recompute::loop;
 }
 
 namespace {

@@ -24,6 +24,12 @@ struct MemoryPlan {
 MemoryPlan plan_memory(const ModelConfig& config, int64_t micro_batch, int64_t seq_len, int64_t loops,
                        Recompute recompute, int64_t element = 4);
 
+/// Whether a step would leave a margin of what is available: 15%.
+bool fits(const MemoryPlan& plan, int64_t available);
+/// `none`, or `loop` where only that fits, or nothing does.
+Recompute least_recompute(const ModelConfig& config, int64_t micro_batch, int64_t seq_len, int64_t loops,
+                          int64_t element, int64_t available);
+
 /// A table of a few lines, with the total against what is available.
 std::string memory_text(const MemoryPlan& plan, int64_t available);
 /// The same beside what a step was seen to take: the most bytes of tensors at a time, and of the process.

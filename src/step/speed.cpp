@@ -4,6 +4,7 @@
 #include "base/machine.h"
 #include "base/safetensors.h"
 #include "base/units.h"
+#include "kernels/memory.h"
 #include "model/flops.h"
 #include "model/weights_file.h"
 #include "step/gemm_rate.h"
@@ -107,9 +108,11 @@ TrainSpeed measure_training(const TrainSpeedOptions& o, const std::function<void
   round();
   for (int64_t i = 0; i < o.steps; ++i) {
     say(fmt::format("step {} of {}", i + 1, o.steps));
+    reset_memory_peak();
     const auto begin = Clock::now();
     one_step();
     longest = seconds_since(begin);
+    result.peak_tensor_bytes = std::max(result.peak_tensor_bytes, memory_use().peak);
     result.step_seconds.push_back(longest);
     say(fmt::format("{:.2f} s, {:.1f} tokens/s; matrix multiply", longest,
                     static_cast<double>(result.tokens_per_step) / longest));

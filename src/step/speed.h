@@ -41,6 +41,7 @@ struct TrainSpeed {
   std::vector<double> gemm_by_part;  ///< the same for each Part's shapes; 0 where it has none
   PartTimes parts;                   ///< of one more step, not counted
   double profiled_seconds = 0;       ///< that step's time
+  int64_t peak_tensor_bytes = 0;     ///< the most that tensors took in a counted step; 0 where they are not counted
   int64_t peak_resident_bytes = 0;   ///< of this process, when the steps were done
 
   /// From the median of the counted steps.

@@ -81,25 +81,22 @@ Schedule schedule_of(const TrainSection& t, int64_t steps) {
 BatchChoice choose_batch(const Run& run, int64_t available) {
   const auto& train = run.config.train;
   const int64_t loops = *std::max_element(run.loops.begin(), run.loops.end());
-  const auto fits = [&](int64_t micro_batch, Recompute recompute) {
-    const int64_t element = run.compute == at::kBFloat16 ? 2 : 4;
-    const auto plan = plan_memory(run.config.model, micro_batch, train.seq_len, loops, recompute, element);
-    return static_cast<double>(plan.total()) <= 0.85 * static_cast<double>(available);
-  };
+  const int64_t element = run.compute == at::kBFloat16 ? 2 : 4;
   const auto recompute_for = [&](int64_t micro_batch) {
     if (train.recompute == "none") return Recompute::none;
     if (train.recompute == "loop") return Recompute::loop;
     if (const int64_t before = earlier(run.checkpoint, "recompute"); before != 0) {
       return before == 2 ? Recompute::loop : Recompute::none;
     }
-    return fits(micro_batch, Recompute::none) ? Recompute::none : Recompute::loop;
+    return least_recompute(run.config.model, micro_batch, train.seq_len, loops, element, available);
   };
   if (train.micro_batch > 0) return {train.micro_batch, recompute_for(train.micro_batch)};
   if (const int64_t before = earlier(run.checkpoint, "micro_batch"); before > 0) return {before, recompute_for(before)};
   int64_t chosen = 1;
   for (const int64_t n : {2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64}) {
     const bool useful = train.global_batch_tokens == 0 ? n <= 8 : n * train.seq_len <= train.global_batch_tokens;
-    if (useful && fits(n, recompute_for(n))) chosen = n;
+    const auto plan = plan_memory(run.config.model, n, train.seq_len, loops, recompute_for(n), element);
+    if (useful && fits(plan, available)) chosen = n;
   }
   return {chosen, recompute_for(chosen)};
 }

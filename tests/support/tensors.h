@@ -67,9 +67,10 @@ inline Tensors gradients(const Tensors& outputs, const Tensors& inputs, const Te
 
 using Function = std::function<Tensors(const Tensors&)>;
 
-/// Two forms of one op: the same outputs and the same gradients of all inputs of a floating type.
+/// Two forms of one op: the same outputs and the same gradients of all inputs of a floating type. `slack`: by how much
+/// the gradients of sums that nearly cancel may exceed rounding.
 inline void expect_twins(const std::string& what, const Function& fused, const Function& composite,
-                         const Tensors& inputs) {
+                         const Tensors& inputs, double slack = 1) {
   const double tolerance = rounding(inputs.at(0).scalar_type());
   Tensors results[2], grads[2];
   Tensors cotangents;
@@ -89,7 +90,7 @@ inline void expect_twins(const std::string& what, const Function& fused, const F
     EXPECT_CLOSE(results[0][i], results[1][i], tolerance) << what << ": output " << i;
   }
   for (size_t i = 0; i < inputs.size(); ++i) {
-    EXPECT_CLOSE(grads[0][i], grads[1][i], tolerance) << what << ": gradient of input " << i;
+    EXPECT_CLOSE(grads[0][i], grads[1][i], slack * tolerance) << what << ": gradient of input " << i;
   }
 }
 
