@@ -19,6 +19,7 @@ struct Options {
   std::string config, preset, recompute = "auto", dtype = "float32", weights, batches;
   std::vector<std::string> overrides;
   int64_t vocab = 0, seq_len = 0, micro_batch = 0, grad_accum = 1, loops = 0, steps = 3, warmup = 1, threads = 0;
+  double lr = 0;
   bool json = false, operations = false;
 };
 
@@ -48,6 +49,7 @@ TrainSpeedOptions resolve(const Options& o) {
   t.steps = o.steps;
   t.warmup = o.warmup;
   t.compute = dtype_from(o.dtype);
+  t.lr = o.lr;
   t.weights = o.weights;
   t.batches = o.batches;
   const int64_t loops = t.loops > 0 ? t.loops : t.model.max_loop_iters;
@@ -90,6 +92,8 @@ void report_json(const TrainSpeedOptions& t, const TrainSpeed& s, const Options&
                {"micro_batch", t.micro_batch},
                {"grad_accum", t.grad_accum},
                {"loops", t.loops > 0 ? t.loops : t.model.max_loop_iters},
+               {"loops_run", s.loops_run},
+               {"lr", t.lr},
                {"recompute", t.recompute == Recompute::loop ? "loop" : "none"},
                {"threads", at::get_num_threads()},
                {"device", device_name(t.device)},
@@ -108,6 +112,8 @@ void report_text(const TrainSpeedOptions& t, const TrainSpeed& s, const Options&
   text += fmt::format("step         {} tokens (micro_batch {} x seq_len {} x grad_accum {}), recompute {}\n",
                       with_commas(s.tokens_per_step), t.micro_batch, t.seq_len, t.grad_accum,
                       t.recompute == Recompute::loop ? "loop" : "none");
+  text += fmt::format("loops        {:.1f} of {} run on average\n", s.loops_run,
+                      t.loops > 0 ? t.loops : t.model.max_loop_iters);
   text += fmt::format("speed        {:.1f} tokens/s ({:.2f} s a step, median of {})\n", s.tokens_per_second(),
                       static_cast<double>(s.tokens_per_step) / s.tokens_per_second(), s.step_seconds.size());
   text += fmt::format("limit        {:.1f} tokens/s: {}FLOP/s in this model's matrix shapes, {}FLOP per token\n",
@@ -175,6 +181,9 @@ void add_bench_train(CLI::App& bench) {
   number("--threads", o->threads, "threads (default: all this process may use)", 1);
   command->add_option("--recompute", o->recompute, "none, loop, or auto: none where it fits the memory")
       ->check(CLI::IsMember({"none", "loop", "auto"}))
+      ->capture_default_str();
+  command->add_option("--lr", o->lr, "learning rate; 0: the weights stay, and every step does the same work")
+      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   command->add_option("--dtype", o->dtype, "float32 or bfloat16")->capture_default_str();
   command->add_option("--weights", o->weights, "a safetensors file of fp32 weights by the reference's names");

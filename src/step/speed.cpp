@@ -66,7 +66,6 @@ TrainSpeed measure_training(const TrainSpeedOptions& o, const std::function<void
   const int64_t loops = o.loops > 0 ? o.loops : o.model.max_loop_iters;
   const int64_t tokens = o.micro_batch * o.seq_len;
   result.tokens_per_step = tokens * o.grad_accum;
-  result.train_flops_per_token = flops_per_token(o.model, o.seq_len, loops).train;
   const Batches batches = make_batches(o);
 
   Model model(o.model, o.device, o.compute, at::kFloat, true);
@@ -77,11 +76,13 @@ TrainSpeed measure_training(const TrainSpeedOptions& o, const std::function<void
     load_weights_file(o.weights, model);
   }
   TrainStep step(model, optimizer);
-  int64_t next = 0;
+  int64_t next = 0, loop_runs = 0;
+  const LoopObserver count = [&](const LoopReport&) { ++loop_runs; };
   const auto one_step = [&] {
     step.begin({.clip = o.clip,
                 .n_loops = loops,
                 .recompute = o.recompute,
+                .observer = &count,
                 .loss_tokens = static_cast<double>(result.tokens_per_step)});
     for (int64_t micro = 0; micro < o.grad_accum; ++micro) {
       const int64_t row = next++ % batches.ids.size(0);
@@ -106,6 +107,7 @@ TrainSpeed measure_training(const TrainSpeedOptions& o, const std::function<void
   };
   say("matrix multiply");
   round();
+  loop_runs = 0;
   for (int64_t i = 0; i < o.steps; ++i) {
     say(fmt::format("step {} of {}", i + 1, o.steps));
     reset_memory_peak();
@@ -118,6 +120,10 @@ TrainSpeed measure_training(const TrainSpeedOptions& o, const std::function<void
                     static_cast<double>(result.tokens_per_step) / longest));
     round();
   }
+  result.loops_run = static_cast<double>(loop_runs) / static_cast<double>(o.steps * o.grad_accum);
+  const double one = flops_per_token(o.model, o.seq_len, 1).train;
+  const double more = flops_per_token(o.model, o.seq_len, 2).train - one;
+  result.train_flops_per_token = one + (result.loops_run - 1) * more;
   result.gemm_flops_per_s = rate.best();
   result.gemm_by_part.assign(part_names.size(), 0.0);
   for (size_t p = 0; p < part_names.size(); ++p) {

@@ -28,12 +28,14 @@ struct TrainSpeedOptions {
   uint64_t seed = 0;
   std::filesystem::path weights;  ///< safetensors by the reference's names; empty: drawn from the seed
   std::filesystem::path batches;  ///< safetensors with int64 input_ids and targets [S, B, T]; empty: random ids
-  double lr = 6e-4, clip = 1.0, weight_decay = 0.1, beta1 = 0.9, beta2 = 0.95;
+  double lr = 0;                  ///< 0: the weights stay, so that every step does the same work
+  double clip = 1.0, weight_decay = 0.1, beta1 = 0.9, beta2 = 0.95;
 };
 
 struct TrainSpeed {
   int64_t tokens_per_step = 0;
-  double train_flops_per_token = 0;
+  double loops_run = 0;              ///< of the counted steps, on average: fewer than asked where every position halted
+  double train_flops_per_token = 0;  ///< with that number of loops
   std::vector<double> step_seconds;  ///< of the counted steps
   std::vector<double> losses;        ///< of all steps, those of the warm-up first
   std::vector<double> gemm_rates;    ///< FLOP/s of each round between the steps

@@ -18,6 +18,7 @@ void TrainStep::micro_step(const at::Tensor& ids, const at::Tensor& targets) {
   ForwardOptions forward;
   forward.n_loops = options_.n_loops;
   forward.recompute = options_.recompute;
+  forward.observer = options_.observer;
   const at::Tensor loss = model_.loss(ids.to(device), targets.to(device), options_.loss_tokens, forward);
   torch::autograd::backward({loss}, {});
   model_.parameters().flush_gradients();

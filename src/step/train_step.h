@@ -10,7 +10,8 @@ struct StepOptions {
   double clip = 1.0;    ///< global gradient norm above which gradients are scaled down; 0: never
   int64_t n_loops = 0;  ///< 0: the model's max_loop_iters
   Recompute recompute = Recompute::none;
-  double loss_tokens = 0;  ///< targets in the whole global batch: what the loss is divided by
+  const LoopObserver* observer = nullptr;  ///< told of every loop of the forward pass; alive until finish()
+  double loss_tokens = 0;                  ///< targets in the whole global batch: what the loss is divided by
 };
 
 struct StepResult {

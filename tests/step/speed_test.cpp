@@ -93,6 +93,8 @@ TEST(TrainSpeed, MeasuresRealSteps) {
   EXPECT_EQ(s.gemm_rates.size(), 3U);
   EXPECT_GT(s.fraction_of_limit(), 0);
   EXPECT_NEAR(s.fraction_of_limit(), s.tokens_per_second() * s.train_flops_per_token / s.gemm_flops_per_s, 1e-9);
+  EXPECT_GE(s.loops_run, 1);
+  EXPECT_LE(s.loops_run, test::small_config().max_loop_iters);
   EXPECT_GT(s.peak_resident_bytes, 0);
   for (const Part part :
        {Part::head, Part::attention, Part::experts, Part::projections, Part::elementwise, Part::optimizer}) {
