@@ -30,7 +30,8 @@ TEST_F(BenchGenerateTest, WeightsAndPromptOfFilesAreTheOnesUsed) {
   EXPECT_EQ(fresh["threads"], 1);
   EXPECT_EQ(fresh["model"]["vocab_size"], 320);
 
-  const ModelConfig c = load_config(config(), {"model.vocab_size=320"}).model;
+  const std::vector<std::string> overrides{"model.vocab_size=320"};
+  const ModelConfig c = load_config(config(), overrides).model;
   Model model(c, at::kCPU, at::kFloat, at::kFloat, false);
   initialize(model.parameters(), c, 9);
   std::vector<TensorBytes> tensors;
