@@ -3,6 +3,7 @@
 #include "kernels/attention_cpu.h"
 #include "kernels/linear.h"
 #include "kernels/part.h"
+#include "kernels/product.h"
 
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -61,19 +62,18 @@ struct MlaAttention : torch::autograd::Function<MlaAttention> {
   }
 };
 
-// rows of x times weight^T, and the gradients of both.
+// The gradients of rows of x times weight^T.
 struct Projection {
-  static at::Tensor forward(const at::Tensor& x, const at::Tensor& weight) { return at::linear(x, weight); }
   // Adds the weight's gradient to `sink`, or returns it where there is none.
-  static at::Tensor weight_gradient(const at::Tensor& dy, const at::Tensor& x, at::Tensor sink) {
+  static at::Tensor weight_gradient(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& sink) {
     const at::Tensor left = dy.view({-1, dy.size(-1)}).t();
     const at::Tensor right = x.reshape({-1, x.size(-1)});
-    if (!sink.defined()) return at::mm(left, right);
-    sink.addmm_(left, right);
+    if (!sink.defined()) return product(left, right);
+    multiply_add(sink, left, right);
     return {};
   }
   static at::Tensor input_gradient(const at::Tensor& dy, const at::Tensor& weight, at::IntArrayRef shape) {
-    return at::mm(dy.view({-1, dy.size(-1)}), weight).view(shape);
+    return product(dy.view({-1, dy.size(-1)}), weight).view(shape);
   }
 };
 
@@ -82,8 +82,8 @@ struct ProjectedMlaAttention : torch::autograd::Function<ProjectedMlaAttention> 
                           const Variable& kv_up, const Variable& k_rope, const at::Tensor& c, const at::Tensor& s,
                           const std::vector<int64_t>& sizes, const GradientBuffer& q_grad,
                           const GradientBuffer& kv_grad) {
-    const at::Tensor q = Projection::forward(query, q_up);
-    const at::Tensor kv = Projection::forward(latent, kv_up);
+    const at::Tensor q = project(query, q_up);
+    const at::Tensor kv = project(latent, kv_up);
     const PartScope scope(Part::attention);
     const cpu::Attended result = cpu::latent_attention(mla_inputs(q, kv, k_rope, c, s, sizes), true);
     ctx->save_for_backward({query, q_up, latent, kv_up, k_rope, c, s, result.out, result.lse});
@@ -97,8 +97,8 @@ struct ProjectedMlaAttention : torch::autograd::Function<ProjectedMlaAttention> 
     const auto saved = ctx->get_saved_variables();
     const at::Tensor &query = saved[0], &q_up = saved[1], &latent = saved[2], &kv_up = saved[3];
     const auto sizes = ctx->saved_data["sizes"].toIntVector();
-    const at::Tensor q = Projection::forward(query, q_up);
-    const at::Tensor kv = Projection::forward(latent, kv_up);
+    const at::Tensor q = project(query, q_up);
+    const at::Tensor kv = project(latent, kv_up);
     const auto d = [&] {
       const PartScope scope(Part::attention);
       return cpu::latent_attention_backward(mla_inputs(q, kv, saved[4], saved[5], saved[6], sizes),

@@ -2,6 +2,7 @@
 
 #include "kernels/cpu/softmax.h"
 #include "kernels/part.h"
+#include "kernels/product.h"
 
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -70,8 +71,8 @@ class BlockedHead {
     std::vector<double> at_target(static_cast<size_t>(rows), 0.0);
     for (int64_t b = 0; b < blocks_; ++b) {
       const auto [first, size] = block(b);
-      at::Tensor tile = tile_of(b, size, rows);
-      at::mm_out(tile, head_.weight.narrow(0, first, size), h.t());
+      const at::Tensor tile = tile_of(b, size, rows);
+      multiply(tile, head_.weight.narrow(0, first, size), h.t());
       auto* values = tile.mutable_data_ptr<T>();
       for (int64_t r = 0; r < rows; ++r) {
         const int64_t place = targets[r] - first;
@@ -103,7 +104,7 @@ class BlockedHead {
  private:
   void gradients(int64_t begin, int64_t rows, const int64_t* targets) {
     const at::Tensor h = head_.hidden.narrow(0, begin, rows);
-    at::Tensor dh = head_.dh.narrow(0, begin, rows);
+    const at::Tensor dh = head_.dh.narrow(0, begin, rows);
     for (int64_t b = 0; b < blocks_; ++b) {
       const auto [first, size] = block(b);
       const at::Tensor tile = tile_of(b, size, rows);
@@ -118,11 +119,11 @@ class BlockedHead {
       }
       const at::Tensor w = head_.weight.narrow(0, first, size);
       if (b == 0) {
-        at::mm_out(dh, tile.t(), w);
+        multiply(dh, tile.t(), w);
       } else {
-        dh.addmm_(tile.t(), w);
+        multiply_add(dh, tile.t(), w);
       }
-      if (head_.dw.defined()) head_.dw.narrow(0, first, size).addmm_(tile, h);
+      if (head_.dw.defined()) multiply_add(head_.dw.narrow(0, first, size), tile, h);
     }
   }
 

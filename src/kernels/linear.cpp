@@ -1,5 +1,7 @@
 #include "kernels/linear.h"
 
+#include "kernels/product.h"
+
 #include <torch/csrc/autograd/custom_function.h>
 
 namespace mythos {
@@ -13,16 +15,15 @@ struct Linear : torch::autograd::Function<Linear> {
   static Variable forward(AutogradContext* ctx, const Variable& x, const Variable& w, const GradientBuffer& grad) {
     ctx->save_for_backward({x, w});
     ctx->saved_data["grad"] = grad.tensor;
-    return at::linear(x, w);
+    return project(x, w);
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const auto saved = ctx->get_saved_variables();
     const at::Tensor dy = grads[0].reshape({-1, grads[0].size(-1)});
-    at::Tensor sink = ctx->saved_data["grad"].toTensor();
-    sink.addmm_(dy.t(), saved[0].reshape({-1, saved[0].size(-1)}));
+    multiply_add(ctx->saved_data["grad"].toTensor(), dy.t(), saved[0].reshape({-1, saved[0].size(-1)}));
     at::Tensor dx;
-    if (ctx->needs_input_grad(0)) dx = at::mm(dy, saved[1]).view(saved[0].sizes());
+    if (ctx->needs_input_grad(0)) dx = product(dy, saved[1]).view(saved[0].sizes());
     return {dx, at::Tensor(), at::Tensor()};
   }
 };
@@ -52,7 +53,8 @@ struct Embedding : torch::autograd::Function<Embedding> {
 }  // namespace
 
 at::Tensor linear(const at::Tensor& x, const Weight& weight) {
-  if (!weight.grad.defined() || !at::GradMode::is_enabled()) return at::linear(x, weight.value);
+  if (!at::GradMode::is_enabled()) return project(x, weight.value);
+  if (!weight.grad.defined()) return at::linear(x, weight.value);
   return Linear::apply(x, weight.value, GradientBuffer{weight.grad});
 }
 

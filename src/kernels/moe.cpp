@@ -2,6 +2,7 @@
 
 #include "kernels/cpu/rows.h"
 #include "kernels/part.h"
+#include "kernels/product.h"
 #include "kernels/swiglu.h"
 
 #include <torch/csrc/autograd/custom_function.h>
@@ -70,9 +71,8 @@ void grouped_mm(at::Tensor& out, const at::Tensor& in, const at::Tensor& weight,
     const int64_t begin = offset[static_cast<size_t>(e)];
     const int64_t rows = offset[static_cast<size_t>(e) + 1] - begin;
     if (rows == 0) continue;
-    at::Tensor o = out.narrow(0, begin, rows);
     const at::Tensor w = weight.select(0, e);
-    at::mm_out(o, in.narrow(0, begin, rows), transpose ? w.t() : w);
+    multiply(out.narrow(0, begin, rows), in.narrow(0, begin, rows), transpose ? w.t() : w);
   }
 }
 
@@ -83,7 +83,7 @@ void grouped_gradient(at::Tensor& weight_grad, const at::Tensor& left, const at:
     const int64_t begin = offset[static_cast<size_t>(e)];
     const int64_t rows = offset[static_cast<size_t>(e) + 1] - begin;
     if (rows == 0) continue;
-    weight_grad.select(0, e).addmm_(left.narrow(0, begin, rows).t(), right.narrow(0, begin, rows));
+    multiply_add(weight_grad.select(0, e), left.narrow(0, begin, rows).t(), right.narrow(0, begin, rows));
   }
 }
 

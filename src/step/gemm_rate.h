@@ -26,8 +26,8 @@ struct GemmShape {
 /// inputs and of the weights. Scores and values of attention are not among them.
 std::vector<GemmShape> gemm_shapes(const ModelConfig& config, int64_t tokens, int64_t loops);
 
-/// Measures LibTorch's matrix multiply on these shapes, in rounds, so that it can take turns with what it is the limit
-/// of.
+/// Measures the matrix multiply on these shapes, LibTorch's and the one the fused ops take (kernels/product.h), the
+/// faster of the two for each shape; in rounds, so that it can take turns with what it is the limit of.
 class GemmRate {
  public:
   GemmRate(std::vector<GemmShape> shapes, at::Device device, at::ScalarType dtype);

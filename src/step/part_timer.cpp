@@ -13,7 +13,7 @@ constexpr std::string_view prefix = "mythos.";
 
 bool is_matrix_product(std::string_view name) {
   for (const std::string_view op : {"aten::mm", "aten::addmm", "aten::addmm_", "aten::linear", "aten::matmul",
-                                    "aten::bmm", "aten::mv", "aten::addmv"}) {
+                                    "aten::bmm", "aten::mv", "aten::addmv", "mythos::product"}) {
     if (name == op) return true;
   }
   return false;

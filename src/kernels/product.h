@@ -1,0 +1,21 @@
+// Matrix products of tensors as the fused ops need them: into memory that is there, stored or added. No autograd.
+#pragma once
+
+#include <ATen/ATen.h>
+
+namespace mythos {
+
+/// out = a b. a: [m, k], b: [k, n], out: [m, n], each a matrix or a transposed one; out does not overlap a or b. On the
+/// CPU, where it is faster than LibTorch's own, by cpu/packed_gemm; otherwise by at::mm.
+void multiply(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b);
+/// out += a b.
+void multiply_add(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b);
+/// a b in new memory.
+at::Tensor product(const at::Tensor& a, const at::Tensor& b);
+/// x W^T in new memory: x [..., in], weight [out, in].
+at::Tensor project(const at::Tensor& x, const at::Tensor& weight);
+
+/// What multiply() and multiply_add() do where packed_gemm is not taken.
+void multiply_reference(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b, bool accumulate);
+
+}  // namespace mythos
