@@ -51,37 +51,41 @@ at::Tensor chunk_reference(const Head& head, int64_t begin, int64_t rows) {
 // The CPU's form. Logits are kept as [V, rows]: the products are faster so, and the softmax of neighbouring positions
 // fills the vector registers. Each block of the vocabulary turns into exp(logit - block's largest) while it is in the
 // cache; when all blocks' sums are known, one factor per block and position turns it into the gradient, just before the
-// two products that consume it.
+// two products that consume it. Threads share out the blocks, and each sums its own gradient of the hidden states.
 template <class T>
 class BlockedHead {
  public:
   BlockedHead(const Head& head, int64_t chunk_rows)
       : head_(head),
+        weight_(head.weight.detach()),
         v_(head.weight.size(0)),
-        blocks_((v_ + cross_entropy_block - 1) / cross_entropy_block),
-        logits_(
-            at::empty({head.dh.defined() ? v_ : std::min(v_, cross_entropy_block), chunk_rows}, head.hidden.options())),
-        top_(at::empty({blocks_, chunk_rows}, head.hidden.options())),
-        sum_(at::empty({blocks_, chunk_rows}, head.hidden.options())) {}
+        block_(cross_entropy_block(v_)),
+        blocks_((v_ + block_ - 1) / block_),
+        parts_(std::min<int64_t>(blocks_, at::get_num_threads())) {
+    const auto options = weight_.options();
+    const bool gradients = head.dh.defined();
+    logits_ = at::empty({gradients ? v_ : parts_ * block_, chunk_rows}, options);
+    top_ = at::empty({blocks_, chunk_rows}, options);
+    sum_ = at::empty({blocks_, chunk_rows}, options);
+    if (gradients) dh_parts_ = at::empty({parts_ - 1, chunk_rows, weight_.size(1)}, options);
+  }
 
   // Returns the chunk's loss sum.
   double chunk(int64_t begin, int64_t rows) {
-    const at::Tensor h = head_.hidden.narrow(0, begin, rows);
+    const at::Tensor h = head_.hidden.detach().narrow(0, begin, rows);
     const auto* targets = head_.targets.const_data_ptr<int64_t>() + begin;
     std::vector<double> at_target(static_cast<size_t>(rows), 0.0);
-    for (int64_t b = 0; b < blocks_; ++b) {
+    for_blocks([&](int64_t part, int64_t b) {
       const auto [first, size] = block(b);
-      const at::Tensor tile = tile_of(b, size, rows);
-      multiply(tile, head_.weight.narrow(0, first, size), h.t());
+      const at::Tensor tile = tile_of(part, b, size, rows);
+      multiply(tile, weight_.narrow(0, first, size), h.t());
       auto* values = tile.mutable_data_ptr<T>();
       for (int64_t r = 0; r < rows; ++r) {
         const int64_t place = targets[r] - first;
         if (place >= 0 && place < size) at_target[static_cast<size_t>(r)] = values[place * rows + r];
       }
-      for_columns(rows, [&](int64_t from, int64_t to) {
-        cpu::exp_columns<T>(values + from, size, rows, to - from, row(top_, b, rows) + from, row(sum_, b, rows) + from);
-      });
-    }
+      cpu::exp_columns<T>(values, size, rows, rows, row(top_, b, rows), row(sum_, b, rows));
+    });
     double loss = 0;
     for (int64_t r = 0; r < rows; ++r) {
       double top = row(top_, 0, rows)[r];
@@ -97,58 +101,60 @@ class BlockedHead {
         factor = counted ? static_cast<T>(std::exp(static_cast<double>(factor) - top) / sum * head_.scale) : T(0);
       }
     }
-    if (head_.dh.defined()) gradients(begin, rows, targets);
+    if (head_.dh.defined()) gradients(h, begin, rows, targets);
     return loss;
   }
 
  private:
-  void gradients(int64_t begin, int64_t rows, const int64_t* targets) {
-    const at::Tensor h = head_.hidden.narrow(0, begin, rows);
+  void gradients(const at::Tensor& h, int64_t begin, int64_t rows, const int64_t* targets) {
     const at::Tensor dh = head_.dh.narrow(0, begin, rows);
-    for (int64_t b = 0; b < blocks_; ++b) {
+    const auto dh_of = [&](int64_t part) { return part == 0 ? dh : dh_parts_.select(0, part - 1).narrow(0, 0, rows); };
+    for_blocks([&](int64_t part, int64_t b) {
       const auto [first, size] = block(b);
-      const at::Tensor tile = tile_of(b, size, rows);
+      const at::Tensor tile = tile_of(part, b, size, rows);
       auto* values = tile.mutable_data_ptr<T>();
       const T* factors = row(top_, b, rows);
-      for_row_parts(size, row_parts(size, rows), [&](int64_t, int64_t from, int64_t to) {
-        for (int64_t i = from; i < to; ++i) cpu::multiply_row<T>(factors, rows, values + i * rows);
-      });
+      for (int64_t i = 0; i < size; ++i) cpu::multiply_row<T>(factors, rows, values + i * rows);
       for (int64_t r = 0; r < rows; ++r) {
         const int64_t place = targets[r] - first;
         if (place >= 0 && place < size) values[place * rows + r] -= static_cast<T>(head_.scale);
       }
-      const at::Tensor w = head_.weight.narrow(0, first, size);
-      if (b == 0) {
-        multiply(dh, tile.t(), w);
+      const at::Tensor w = weight_.narrow(0, first, size);
+      if (b == first_block(part)) {
+        multiply(dh_of(part), tile.t(), w);
       } else {
-        multiply_add(dh, tile.t(), w);
+        multiply_add(dh_of(part), tile.t(), w);
       }
       if (head_.dw.defined()) multiply_add(head_.dw.narrow(0, first, size), tile, h);
-    }
+    });
+    for (int64_t part = 1; part < parts_; ++part) at::Tensor(dh).add_(dh_of(part));
   }
 
-  [[nodiscard]] std::pair<int64_t, int64_t> block(int64_t b) const {
-    const int64_t first = b * cross_entropy_block;
-    return {first, std::min(cross_entropy_block, v_ - first)};
+  // Calls body(part, block) for every block, those of a part in order on one thread.
+  template <class Body>
+  void for_blocks(const Body& body) {
+    at::parallel_for(0, parts_, 1, [&](int64_t from, int64_t to) {
+      const at::NoGradGuard no_grad;  // of this thread
+      for (int64_t part = from; part < to; ++part) {
+        for (int64_t b = first_block(part); b < first_block(part + 1); ++b) body(part, b);
+      }
+    });
   }
-  // Rows are packed without gaps, also in a last chunk that has fewer of them.
-  [[nodiscard]] at::Tensor tile_of(int64_t b, int64_t size, int64_t rows) const {
-    const int64_t offset = head_.dh.defined() ? b * cross_entropy_block * rows : 0;
+  [[nodiscard]] int64_t first_block(int64_t part) const { return blocks_ * part / parts_; }
+  [[nodiscard]] std::pair<int64_t, int64_t> block(int64_t b) const {
+    return {b * block_, std::min(block_, v_ - b * block_)};
+  }
+  // Rows are packed without gaps, also in a last chunk that has fewer of them. Without gradients a part has one tile.
+  [[nodiscard]] at::Tensor tile_of(int64_t part, int64_t b, int64_t size, int64_t rows) const {
+    const int64_t offset = (head_.dh.defined() ? b : part) * block_ * rows;
     return logits_.view(-1).narrow(0, offset, size * rows).view({size, rows});
   }
   static T* row(const at::Tensor& table, int64_t b, int64_t rows) { return table.mutable_data_ptr<T>() + b * rows; }
-  // Columns in groups that fill vector registers.
-  template <class Body>
-  static void for_columns(int64_t columns, const Body& body) {
-    constexpr int64_t group = 32;
-    const int64_t groups = (columns + group - 1) / group;
-    for_row_parts(groups, std::min<int64_t>(groups, at::get_num_threads()),
-                  [&](int64_t, int64_t from, int64_t to) { body(from * group, std::min(columns, to * group)); });
-  }
 
   Head head_;
-  int64_t v_, blocks_;
-  at::Tensor logits_, top_, sum_;
+  at::Tensor weight_;
+  int64_t v_, block_, blocks_, parts_;
+  at::Tensor logits_, top_, sum_, dh_parts_;
 };
 
 // The loss sum; gradients on the way.
@@ -206,6 +212,11 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
 };
 
 }  // namespace
+
+int64_t cross_entropy_block(int64_t vocabulary) {
+  // A sixteenth of a small vocabulary, so that threads have something to share out.
+  return std::clamp<int64_t>((vocabulary / 16 + 15) / 16 * 16, 64, 1024);
+}
 
 int64_t cross_entropy_chunk_rows(int64_t vocabulary, int64_t tokens) {
   const int64_t most = std::clamp<int64_t>(26'000'000 / std::max<int64_t>(vocabulary, 1), 64, 1024);

@@ -25,8 +25,8 @@ at::Tensor linear_cross_entropy_reference(const at::Tensor& hidden, const at::Te
 /// 1,024 positions (fewer read all weights more often, with more the matrix products gain nothing).
 int64_t cross_entropy_chunk_rows(int64_t vocabulary, int64_t tokens);
 
-/// Vocabulary entries of one matrix product on the CPU: a block's logits are still in the cache when their softmax is
-/// taken, and products with a few thousand rows more are slower, some by half.
-inline constexpr int64_t cross_entropy_block = 1024;
+/// Vocabulary entries of one matrix product on the CPU, at most 1,024: a block's logits are still in the cache when
+/// their softmax is taken, and products with a few thousand rows more are slower, some by half.
+int64_t cross_entropy_block(int64_t vocabulary);
 
 }  // namespace mythos

@@ -75,7 +75,8 @@ MemoryPlan plan_memory(const ModelConfig& c, int64_t micro_batch, int64_t seq_le
   const int64_t kept = tokens * (dense + loops * (again ? state : one_loop) + ends);
 
   const int64_t rows = cross_entropy_chunk_rows(c.vocab_size, tokens);
-  const int64_t blocks = (c.vocab_size + cross_entropy_block - 1) / cross_entropy_block;
+  const int64_t block_rows = cross_entropy_block(c.vocab_size);
+  const int64_t blocks = (c.vocab_size + block_rows - 1) / block_rows;
   plan.loss_chunk = rows * (c.vocab_size + 2 * blocks) * element;
   // The most there is at a time: in the loss, in the coda's backward pass, or in a loop's when the coda's is done.
   const int64_t in_coda =

@@ -41,7 +41,7 @@ std::vector<GemmShape> gemm_shapes(const ModelConfig& c, int64_t tokens, int64_t
 
   // The head works on a block of the vocabulary and a chunk of rows at a time (kernels/cross_entropy.h).
   const int64_t rows = cross_entropy_chunk_rows(c.vocab_size, tokens);
-  const int64_t block = std::min(c.vocab_size, cross_entropy_block);
+  const int64_t block = std::min(c.vocab_size, cross_entropy_block(c.vocab_size));
   const double head = 2.0 * static_cast<double>(c.vocab_size) * static_cast<double>(c.dim);
   shapes.push_back({Part::head, block, rows, c.dim, false, true, false, head});
   shapes.push_back({Part::head, rows, c.dim, block, true, false, true, head});

@@ -151,22 +151,25 @@ class Ahead {
  public:
   // `rows` rows of `length` floats, `stride` apart, fetched evenly by `calls` calls of step().
   Ahead(const float* data, int64_t rows, int64_t length, int64_t stride, int64_t calls)
-      : data_(data),
-        lines_in_row_(parts_of(length, 16)),
-        stride_(stride),
-        lines_(rows * lines_in_row_),
-        calls_(calls) {}
+      : row_(data), lines_in_row_(parts_of(length, 16)), stride_(stride) {
+    left_ = rows * lines_in_row_;
+    at_once_ = parts_of(left_, calls);
+  }
   void step() {
-    ++call_;
-    for (const int64_t until = lines_ * call_ / calls_; done_ < until; ++done_) {
-      _mm_prefetch(data_ + done_ / lines_in_row_ * stride_ + done_ % lines_in_row_ * 16, _MM_HINT_T1);
+    for (int64_t n = std::min(at_once_, left_); n > 0; --n) {
+      _mm_prefetch(row_ + line_ * 16, _MM_HINT_T1);
+      --left_;
+      if (++line_ == lines_in_row_) {
+        line_ = 0;
+        row_ += stride_;
+      }
     }
   }
 
  private:
-  const float* data_;
-  int64_t lines_in_row_, stride_, lines_, calls_;
-  int64_t call_ = 0, done_ = 0;
+  const float* row_;
+  int64_t lines_in_row_, stride_;
+  int64_t line_ = 0, left_ = 0, at_once_ = 0;
 };
 
 // All of an operand, packed: pass by pass, in each pass panel by panel.
