@@ -147,8 +147,8 @@ std::vector<KeySpec> train_keys() {
       {.name = "recompute",
        .place = train<&T::recompute>,
        .meaning =
-           "Computing again in the backward pass what memory does not hold: nothing, each loop, or the least that "
-           "fits the memory.",
+           "Computing again in the backward pass what memory does not hold: nothing; every dense block and loop, from "
+           "its input; or the least that fits the memory.",
        .choices = {"none", "loop", "auto"},
        .also = {"activation_checkpointing", "gradient_checkpointing", "checkpointing"}},
       {.name = "seed",

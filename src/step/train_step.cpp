@@ -1,5 +1,7 @@
 #include "step/train_step.h"
 
+#include "kernels/part.h"
+
 #include <torch/csrc/autograd/autograd.h>
 
 #include <cmath>
@@ -27,7 +29,10 @@ void TrainStep::micro_step(const at::Tensor& ids, const at::Tensor& targets) {
 
 StepResult TrainStep::finish(double lr) {
   StepResult result;
-  result.loss = loss_.item<double>();
+  {
+    const PartScope scope(Part::waiting);  // a GPU ends its work here
+    result.loss = loss_.item<double>();
+  }
   result.gradient_norm = gradient_norm(model_.parameters());
   if (!std::isfinite(result.loss) || !std::isfinite(result.gradient_norm)) return result;
   // The reference's clip: gradients times min(1, clip / (norm + 1e-6)).
