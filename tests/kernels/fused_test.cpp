@@ -146,8 +146,8 @@ at::Tensor random_choice(Draw& draw, const Sizes& c) { return std::get<1>(draw.n
 
 TEST(RoutedExperts, EqualsCompositeForm) {
   // One token; more experts than choices, so that some stay empty; more rows than one thread's part.
-  const Sizes cases[] = {
-      {1, 1, 1, 1, 1}, {2, 2, 3, 15, 16}, {17, 3, 5, 16, 33}, {33, 2, 40, 17, 15}, {300, 2, 4, 33, 31}};
+  const Sizes cases[] = {{1, 1, 1, 1, 1},     {2, 2, 3, 15, 16},   {17, 3, 5, 16, 33}, {33, 2, 40, 17, 15},
+                         {300, 2, 4, 33, 31}, {500, 2, 5, 70, 105}};  // products large enough for our own
   for (const auto type : types) {
     Draw draw(type);
     for (const auto& c : cases) {
