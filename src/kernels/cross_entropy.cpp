@@ -219,7 +219,7 @@ int64_t cross_entropy_block(int64_t vocabulary) {
 }
 
 int64_t cross_entropy_chunk_rows(int64_t vocabulary, int64_t tokens) {
-  const int64_t most = std::clamp<int64_t>(26'000'000 / std::max<int64_t>(vocabulary, 1), 64, 1024);
+  const int64_t most = std::clamp<int64_t>(52'000'000 / std::max<int64_t>(vocabulary, 1), 64, 1024);
   const int64_t chunks = std::max<int64_t>(1, (tokens + most - 1) / most);
   const int64_t rows = (tokens + chunks - 1) / chunks;
   return (rows + 15) / 16 * 16;

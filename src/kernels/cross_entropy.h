@@ -21,8 +21,8 @@ at::Tensor linear_cross_entropy(const at::Tensor& hidden, const Weight& weight, 
 at::Tensor linear_cross_entropy_reference(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& targets,
                                           double denominator);
 
-/// Positions whose logits the op holds at a time, of `tokens` in all: equal chunks of at most 104 MB of fp32, 64 to
-/// 1,024 positions (fewer read all weights more often, with more the matrix products gain nothing).
+/// Positions whose logits the op holds at a time, of `tokens` in all: equal chunks of at most 208 MB of fp32, 64 to
+/// 1,024 positions (with fewer all weights are read more often; with more the matrix products gain nothing).
 int64_t cross_entropy_chunk_rows(int64_t vocabulary, int64_t tokens);
 
 /// Vocabulary entries of one matrix product on the CPU, at most 1,024: a block's logits are still in the cache when

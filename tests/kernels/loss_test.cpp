@@ -168,9 +168,9 @@ TEST(LinearCrossEntropy, FirstLossOfFreshWeights) {
 }
 
 TEST(CrossEntropyChunk, EqualChunksOfBoundedSize) {
-  EXPECT_EQ(cross_entropy_chunk_rows(199998, 2048), 128);
-  EXPECT_EQ(cross_entropy_chunk_rows(199998, 300), 112);
-  EXPECT_EQ(cross_entropy_chunk_rows(32000, 8192), 752);
+  EXPECT_EQ(cross_entropy_chunk_rows(199998, 2048), 256);
+  EXPECT_EQ(cross_entropy_chunk_rows(199998, 300), 160);
+  EXPECT_EQ(cross_entropy_chunk_rows(32000, 8192), 1024);
   EXPECT_EQ(cross_entropy_chunk_rows(32000, 1), 16);
   EXPECT_EQ(cross_entropy_chunk_rows(1 << 24, 1 << 20), 64);
 }
