@@ -33,7 +33,8 @@ class MappedFile {
 };
 
 /// Keeps a large file that is being written from filling memory with pages nobody will read: what was written is sent
-/// to the disk at once, a few MiB at a time, and then dropped. Does nothing for small files, and where the system cannot.
+/// to the disk at once, a few MiB at a time, and then dropped. Does nothing for small files, and where the system
+/// cannot.
 class WriteBehind {
  public:
   /// `size`: bytes written so far.

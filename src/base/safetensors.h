@@ -96,8 +96,8 @@ class SafetensorsFile {
   static constexpr size_t max_tensors = 200'000;
   static constexpr size_t max_rank = 64;
 
-  /// Throws FormatError naming the file, and the tensor where there is one; Error if the file cannot be read. `shown` is
-  /// what messages call a file that is a copy of another.
+  /// Throws FormatError naming the file, and the tensor where there is one; Error if the file cannot be read. `shown`
+  /// is what messages call a file that is a copy of another.
   static SafetensorsFile open(const std::filesystem::path& path, const std::filesystem::path& shown = {});
 
   /// In the order of their bytes.

@@ -145,7 +145,8 @@ SafetensorsMetadata with_checksums(const SafetensorsMetadata& metadata, std::spa
   out.insert(out.end(), metadata.begin(), metadata.end());
   std::string json = "{";
   for (size_t i = 0; i < tensors.size(); ++i) {
-    json += fmt::format("{}{}:\"{}\"", i == 0 ? "" : ",", nlohmann::json(tensors[i].name).dump(), hash_text(checksums[i]));
+    json +=
+        fmt::format("{}{}:\"{}\"", i == 0 ? "" : ",", nlohmann::json(tensors[i].name).dump(), hash_text(checksums[i]));
   }
   out.emplace_back(tensors_key, json + "}");
   return out;

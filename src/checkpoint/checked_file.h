@@ -38,8 +38,8 @@ struct CheckedPlace {
 /// or the reason with the bytes needed and free; what was at `path` before is then still there.
 void write_checked(const std::filesystem::path& path, std::span<const TensorBytes> tensors,
                    const SafetensorsMetadata& metadata, const WriteOptions& options = {});
-void write_checked(const CheckedPlace& place, std::span<const TensorBytes> tensors,
-                   const SafetensorsMetadata& metadata, const WriteOptions& options = {});
+void write_checked(const CheckedPlace& place, std::span<const TensorBytes> tensors, const SafetensorsMetadata& metadata,
+                   const WriteOptions& options = {});
 
 /// Checks the length and header, padding included. Throws FormatError; also for a file without a checksum.
 void verify_header(const SafetensorsFile& file);

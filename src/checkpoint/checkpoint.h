@@ -21,7 +21,7 @@ namespace mythos {
 struct Checkpoint {
   CheckpointMeta meta;
   SafetensorsFile file;
-  bool has_optimizer = false;  ///< a training checkpoint
+  bool has_optimizer = false;                  ///< a training checkpoint
   std::shared_ptr<const void> copy = nullptr;  ///< keeps a temporary copy of what lies elsewhere
 
   /// Throws FormatError for a damaged file or one of another kind, Error for one of another version. `shown`: what

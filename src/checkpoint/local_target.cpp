@@ -114,16 +114,17 @@ std::string file_system_of(const fs::path& path) {
     std::string id, parent, number;
     words >> id >> parent >> number;
     const size_t dash = line.find(" - ");
-    if (number == device && dash != std::string::npos) return line.substr(dash + 3, line.find(' ', dash + 3) - dash - 3);
+    if (number == device && dash != std::string::npos)
+      return line.substr(dash + 3, line.find(' ', dash + 3) - dash - 3);
   }
   return "";
 }
 
 // Mounted object stores: where they can rename at all, it is a copy and a delete.
 bool is_mounted_bucket(const std::string& type) {
-  static constexpr std::array<std::string_view, 14> known{
-      "s3fs",      "mountpoint-s3", "gcsfuse", "rclone", "goofys", "geesefs", "blobfuse",
-      "blobfuse2", "s3backer",      "yas3fs",  "ossfs",  "cosfs",  "obsfs",   "s3fuse"};
+  static constexpr std::array<std::string_view, 14> known{"s3fs",    "mountpoint-s3", "gcsfuse",   "rclone",   "goofys",
+                                                          "geesefs", "blobfuse",      "blobfuse2", "s3backer", "yas3fs",
+                                                          "ossfs",   "cosfs",         "obsfs",     "s3fuse"};
   const size_t dot = type.find('.');
   const std::string name = dot == std::string::npos ? type : type.substr(dot + 1);
   return type.starts_with("fuse") && std::ranges::find(known, name) != known.end();
@@ -135,7 +136,14 @@ std::unique_ptr<ByteSink> renamed_file(const fs::path& path, uint64_t bytes) {
   return std::make_unique<RenamedFile>(path, bytes);
 }
 
-LocalTarget::LocalTarget(const std::string& folder) : CheckpointTarget(folder), dir_(folder) {}
+namespace {
+std::string without_slash(std::string folder) {
+  while (folder.size() > 1 && folder.ends_with('/')) folder.pop_back();
+  return folder;
+}
+}  // namespace
+
+LocalTarget::LocalTarget(const std::string& folder) : CheckpointTarget(without_slash(folder)), dir_(address()) {}
 
 bool LocalTarget::marks() const {
   std::error_code ec;
@@ -249,7 +257,9 @@ std::vector<StoredFile> LocalTarget::list() const {
   for (StoredFile& file : files) {
     if (!file.name.ends_with(".safetensors")) continue;
     const auto note = names.lower_bound(file.name + ".");
-    const auto is_note = [&](const std::string& n) { return n.starts_with(file.name + ".") && n.ends_with(note_suffix); };
+    const auto is_note = [&](const std::string& n) {
+      return n.starts_with(file.name + ".") && n.ends_with(note_suffix);
+    };
     if (std::any_of(note, names.end(), is_note)) {
       file.standing = Standing::aside;
     } else if (!is_marked(dir_ / file.name, file.bytes)) {
@@ -284,9 +294,8 @@ std::string LocalTarget::set_aside(const std::string& name, std::string_view suf
     return fmt::format("{} does not count any more: see {}", address_of(name), note);
   }
   std::error_code ec;
-  const std::string to = free_name(fmt::format("{}{}", name, suffix), [&](const std::string& n) {
-    return fs::exists(fs::symlink_status(dir_ / n, ec));
-  });
+  const std::string to = free_name(fmt::format("{}{}", name, suffix),
+                                   [&](const std::string& n) { return fs::exists(fs::symlink_status(dir_ / n, ec)); });
   fs::rename(dir_ / name, dir_ / to, ec);
   if (ec) throw failure(fmt::format("{} could not be set aside: {}", address_of(name), ec.message()));
   return fmt::format("{} is now {}", address_of(name), to);

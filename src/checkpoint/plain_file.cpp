@@ -11,9 +11,7 @@
 
 namespace mythos {
 
-bool sync_failed(int fd) {
-  return ::fsync(fd) != 0 && errno != EINVAL && errno != ENOTSUP && errno != ENOSYS;
-}
+bool sync_failed(int fd) { return ::fsync(fd) != 0 && errno != EINVAL && errno != ENOTSUP && errno != ENOSYS; }
 
 PlainFile::PlainFile(std::filesystem::path path) : path_(std::move(path)) {
   // Object stores do not write over what is there.

@@ -139,8 +139,9 @@ Checkpoint S3Target::open(const StoredFile& file, Part part) const {
     uint64_t length = 0;
     if (file.bytes >= sizeof(length)) source->read_at(0, std::as_writable_bytes(std::span(&length, 1)));
     const uint64_t most = std::min(file.bytes, SafetensorsFile::max_header_bytes);
-    copy(*source, length > most ? std::min<uint64_t>(sizeof(length), file.bytes)
-                                : std::min(file.bytes, length + sizeof(length)), *copied);
+    copy(*source,
+         length > most ? std::min<uint64_t>(sizeof(length), file.bytes) : std::min(file.bytes, length + sizeof(length)),
+         *copied);
   }
   Checkpoint checkpoint = Checkpoint::open(copied->path(), shown);
   checkpoint.copy = copied;

@@ -29,7 +29,7 @@ struct SaveOptions {
   bool prune = true;  ///< false: the next save, or the next start, does it
 };
 
-/// list, path_of, free_bytes and prune may be called while another thread saves; save itself by one thread at a time.
+/// list, path_of and free_bytes may be called while another thread saves; everything else by one thread at a time.
 class CheckpointStore {
  public:
   /// `where`: a path, or "s3://BUCKET/PREFIX". keep_last: how many of the newest good ones stay, at least 1 (see

@@ -83,8 +83,8 @@ void check_checkpoint_dir(const RunConfig& config, Problems& found) {
   const std::string rest = dir.substr(scheme + 3);
   const std::string bucket = rest.substr(0, rest.find('/'));
   if (dir.substr(0, scheme) == "s3" && !bucket.empty() && bucket.find_first_of("*?[:@ ") == std::string::npos) return;
-  found.add_among({"checkpoint.dir"}, fmt::format("checkpoint.dir is '{}', which is no place for checkpoints",
-                                                  describe_name(dir)),
+  found.add_among({"checkpoint.dir"},
+                  fmt::format("checkpoint.dir is '{}', which is no place for checkpoints", describe_name(dir)),
                   "give a folder, or s3://BUCKET/PREFIX");
 }
 

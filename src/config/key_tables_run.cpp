@@ -216,8 +216,9 @@ std::vector<KeySpec> output_keys() {
       {.section = "checkpoint",
        .name = "background",
        .place = checkpoint<&C::background>,
-       .meaning = "Train on while a checkpoint is written, from a copy in memory (12 bytes a parameter); false: wait for "
-                  "each."},
+       .meaning =
+           "Train on while a checkpoint is written, from a copy in memory (12 bytes a parameter); false: wait for "
+           "each."},
       {.section = "run",
        .name = "dir",
        .place = run<&R::dir>,

@@ -105,8 +105,7 @@ std::vector<S3Folder::Entry> S3Folder::list() const {
   for (const auto& info : *found) {
     if (info.type() != arrow::fs::FileType::File) continue;
     const auto time = std::chrono::duration_cast<std::chrono::nanoseconds>(info.mtime().time_since_epoch()).count();
-    entries.push_back(
-        {info.base_name(), static_cast<uint64_t>(info.size()), fmt::format("{} {}", info.size(), time)});
+    entries.push_back({info.base_name(), static_cast<uint64_t>(info.size()), fmt::format("{} {}", info.size(), time)});
   }
   std::ranges::sort(entries, {}, &Entry::name);
   return entries;

@@ -28,7 +28,8 @@ std::unique_ptr<FolderLock> lock(const fs::path& folder) {
 void lock_folders(Run& run) {
   std::error_code ec;
   if (!run.lock && fs::is_directory(run.dir, ec)) run.lock = lock(run.dir);
-  if (!run.checkpoint_lock && !run.store->is_remote() && checkpoints_outside(run) && fs::is_directory(run.store->dir(), ec)) {
+  if (!run.checkpoint_lock && !run.store->is_remote() && checkpoints_outside(run) &&
+      fs::is_directory(run.store->dir(), ec)) {
     run.checkpoint_lock = lock(run.store->dir());
   }
 }

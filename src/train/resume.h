@@ -11,8 +11,8 @@
 
 namespace mythos {
 
-/// The ids of a step's rows, in the order in which they are trained on, as 16 hexadecimal digits: the same rows give the
-/// same digits however they are dealt to micro-batches.
+/// The ids of a step's rows, in the order in which they are trained on, as 16 hexadecimal digits: the same rows give
+/// the same digits however they are dealt to micro-batches.
 class BatchHash {
  public:
   void add(std::span<const int32_t> row) { hasher_.add(row.data(), row.size_bytes()); }

@@ -72,8 +72,9 @@ void look_in_earlier_places(Run& run) {
         log::warn("the earlier checkpoint.dir {} was not looked into: {}", place, e.line());
         continue;
       }
-      throw Error(e.code(), fmt::format("{} holds no checkpoint, and those of before in {} cannot be used: {}",
-                                        run.store->dir().string(), place, e.what()),
+      throw Error(e.code(),
+                  fmt::format("{} holds no checkpoint, and those of before in {} cannot be used: {}",
+                              run.store->dir().string(), place, e.what()),
                   "bring them back or put them into checkpoint.dir, or start anew with --fresh");
     }
   }
@@ -221,9 +222,10 @@ Run prepare_run(const TrainRequest& request) {
       run.config.checkpoint.background && (!run.device.is_cpu() || run.memory.total() + copy <= available);
   if (run.device.is_cpu() && run.saves_in_background) run.memory.snapshot = copy;
   if (run.config.checkpoint.background && !run.saves_in_background) {
-    log::warn("training will wait for each checkpoint to be written: a copy to write from takes {}, and memory has no "
-              "room for it beside the run",
-              bytes_text(static_cast<double>(copy)));
+    log::warn(
+        "training will wait for each checkpoint to be written: a copy to write from takes {}, and memory has no "
+        "room for it beside the run",
+        bytes_text(static_cast<double>(copy)));
   }
   // What keep_last no longer keeps makes room.
   if (!request.fresh && run.holds_checkpoints) run.store->prune();

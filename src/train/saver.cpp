@@ -97,10 +97,11 @@ void Saver::save_soon(const CheckpointMeta& meta, TrainingState state) {
   if (saved_ == meta.step) return;
   if (busy_) {
     if (left_out_++ == 0) {
-      log::warn("the checkpoint of step {} is still being written after {}: step {} gets none. {} is too slow for "
-                "one every {} steps; try checkpoint.every = {} or more",
-                writing_step_, duration_text(seconds_since(begun_)), meta.step, store_.dir().string(), options_.every,
-                2 * options_.every);
+      log::warn(
+          "the checkpoint of step {} is still being written after {}: step {} gets none. {} is too slow for "
+          "one every {} steps; try checkpoint.every = {} or more",
+          writing_step_, duration_text(seconds_since(begun_)), meta.step, store_.dir().string(), options_.every,
+          2 * options_.every);
     }
     return;
   }
@@ -114,11 +115,13 @@ void Saver::save_soon(const CheckpointMeta& meta, TrainingState state) {
                 bytes_text(static_cast<double>(available_memory())));
     }
     told_no_memory_ = true;
+    waited_ = -1;
     write_or_warn(meta, state.tensors, {});
     return;
   }
   being_written_ = std::move(state);
   begun_ = begin;
+  waited_ = seconds_since(begin);
   writing_step_ = meta.step;
   writer_id_ = 0;
   busy_ = true;
@@ -133,7 +136,7 @@ void Saver::save_soon(const CheckpointMeta& meta, TrainingState state) {
 void Saver::save_now(const CheckpointMeta& meta, const TrainingState& state, bool prune) {
   wait();
   if (saved_ == meta.step) return;
-  begun_ = Clock::now();
+  waited_ = -1;
   write(meta, state.tensors, {.prune = prune});
 }
 
@@ -141,7 +144,8 @@ void Saver::write(const CheckpointMeta& meta, std::span<const TensorBytes> tenso
   const auto begin = Clock::now();
   const auto path = store_.save(meta, tensors, options);
   saved_ = meta.step;
-  log::info("saved {} in {:.1f} s", path.string(), seconds_since(begin));
+  log::info("saved {} in {:.1f} s{}", path.string(), seconds_since(begin),
+            waited_ < 0 ? "" : fmt::format(" (training waited {:.2f} s)", waited_));
   watch_space(meta);
 }
 
@@ -174,7 +178,8 @@ void Saver::watch_space(const CheckpointMeta& meta) try {
   if (room_told_ >= 0 && room >= room_told_) return;
   room_told_ = room;
   const std::string text = fmt::format(
-      "{} has {} free: beside the checkpoints that are to stay there is room for {} more of {} ({} bytes free, {} each)",
+      "{} has {} free: beside the checkpoints that are to stay there is room for {} more of {} ({} bytes free, {} "
+      "each)",
       store_.dir().string(), bytes_text(static_cast<double>(*free)), room, bytes_text(static_cast<double>(one)), *free,
       one);
   log::warn("{}", text);

@@ -76,6 +76,7 @@ class Saver {
   std::atomic<int64_t> saved_ = -1;
   std::atomic<int> writer_id_ = 0;
   std::chrono::steady_clock::time_point begun_;
+  double waited_ = -1;  // seconds that training stood still for what is being written; -1: all of it
   int64_t writing_step_ = -1;
   int64_t left_out_ = 0;
   int64_t room_told_ = -1;

@@ -17,6 +17,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <deque>
 
 #ifndef MYTHOS_VERSION
 #define MYTHOS_VERSION "unknown"
@@ -42,9 +43,8 @@ class Trainer {
         step_(model_, optimizer_),
         schedule_(run.schedule()),
         loader_(run.loader.get()),
-        saver_(*run.store, {.every = config_.checkpoint.every,
-                            .steps = run.batch.steps,
-                            .background = run.saves_in_background}),
+        saver_(*run.store,
+               {.every = config_.checkpoint.every, .steps = run.batch.steps, .background = run.saves_in_background}),
         done_(run.first_step()) {
     restore();
     metrics_ = std::make_unique<MetricsFile>(run_.dir / "metrics.jsonl", done_);
@@ -190,38 +190,32 @@ class Trainer {
 
   bool read_first_batch() {
     BatchHash batch;
-    for (int64_t r = 0; r < run_.batch.grad_accum * run_.batch.micro_batch; ++r) {
-      std::vector<int32_t> row(static_cast<size_t>(config_.train.seq_len) + 1);
+    std::vector<int32_t> row(static_cast<size_t>(config_.train.seq_len) + 1);
+    std::deque<std::vector<int32_t>> rows;
+    while (static_cast<int64_t>(rows.size()) < run_.batch.grad_accum * run_.batch.micro_batch) {
       if (!take_row(row)) return false;
       batch.add(row);
-      ahead_.push_back(std::move(row));
+      rows.push_back(row);
     }
-    std::reverse(ahead_.begin(), ahead_.end());
-    ahead_read_ = true;
-    log::info("the next batch is {} ({} rows)", batch.text(), ahead_.size());
+    log::info("the next batch is {} ({} rows)", batch.text(), rows.size());
+    ahead_ = std::move(rows);
     return true;
   }
 
   // The next row to train on; false if a stop was asked for.
-  bool take_row(std::vector<int32_t>& row) {
-    if (ahead_read_ && !ahead_.empty()) {
-      row = std::move(ahead_.back());
-      ahead_.pop_back();
-      return true;
-    }
-    bool there = false;
-    try {
-      there = next_row(row);
-    } catch (const Stopped&) {
-      if (stop_requested()) return false;
-      throw;
-    }
-    if (!there) {
+  bool take_row(std::vector<int32_t>& row) try {
+    if (!ahead_.empty()) {
+      row = std::move(ahead_.front());
+      ahead_.pop_front();
+    } else if (!next_row(row)) {
       throw failure(fmt::format("the data ended after {} of {} steps: {} tokens were there", with_commas(done_),
                                 with_commas(run_.batch.steps), with_commas(tokens_)),
                     "set data.epochs = 0 to go round it, or give the run fewer steps");
     }
     return true;
+  } catch (const Stopped&) {
+    if (stop_requested()) return false;
+    throw;
   }
 
   // The next row of the data; where there is none, or an error instead, what was trained so far is saved first.
@@ -240,13 +234,12 @@ class Trainer {
 
   [[noreturn]] void not_finite(const StepResult& result) const {
     const bool loss = !std::isfinite(result.loss);
-    throw failure(
-        fmt::format("the {} of step {} is {}: the weights were not touched, {}", loss ? "loss" : "gradient norm",
-                    done_ + 1, loss ? result.loss : result.gradient_norm,
-                    last_checkpoint().empty()
-                        ? "and no checkpoint was written yet"
-                        : fmt::format("and the checkpoint {} is intact", last_checkpoint().string())),
-        "start again with a lower train.lr and --force; the run goes on from its last checkpoint");
+    throw failure(fmt::format("the {} of step {} is {}: the weights were not touched, {}",
+                              loss ? "loss" : "gradient norm", done_ + 1, loss ? result.loss : result.gradient_norm,
+                              last_checkpoint().empty()
+                                  ? "and no checkpoint was written yet"
+                                  : fmt::format("and the checkpoint {} is intact", last_checkpoint().string())),
+                  "start again with a lower train.lr and --force; the run goes on from its last checkpoint");
   }
 
   void fill_speed(double seconds, double wait, int64_t steps) {
@@ -416,8 +409,7 @@ class Trainer {
   std::unique_ptr<MetricsFile> metrics_;
   Json position_;
   std::filesystem::path resumed_from_;
-  std::vector<std::vector<int32_t>> ahead_;  // rows of the first batch, the next one last
-  bool ahead_read_ = false;
+  std::deque<std::vector<int32_t>> ahead_;  // what is left of the first batch
   int64_t done_ = 0, first_ = 0, tokens_ = 0, loops_ = 0;
   double seconds_before_ = 0, train_seconds_ = 0, window_seconds_ = 0, window_wait_ = 0;
   int64_t window_steps_ = 0;

@@ -235,7 +235,7 @@ TEST_F(FaultTest, C4NoRenameShowsAtTheStart) {
   // A folder that cannot be synced is no reason to stop.
   renaming = {};
   CheckpointStore store(dir_, 2);
-  plan = {true, Fault::error, 8, EINVAL, 0, ""};
+  plan = {true, Fault::error, 9, EINVAL, 0, ""};
   EXPECT_NO_THROW(store.prepare());
   EXPECT_EQ(plan.trace, "wswsrwsrd");
 }

@@ -85,7 +85,8 @@ TEST_F(S3StoreTest, DamagedOnesAreNamedAndDoNotCountAnyMore) {
 TEST_F(S3StoreTest, AnUploadCutInTheMiddleLeavesNothing) {
   const S3Folder folder("s3://runs/x", 0.3);
   for (const bool fast : {false, true}) {
-    server_->ask({{"do", "fault"}, {"path", "partNumber=2"}, {"times", 1000}, {"status", 500}, {"code", "InternalError"}});
+    server_->ask(
+        {{"do", "fault"}, {"path", "partNumber=2"}, {"times", 1000}, {"status", 500}, {"code", "InternalError"}});
     const std::string line = error_line([&] {
       const auto sink = folder.upload("step", fast);
       sink->write(large());
@@ -119,7 +120,12 @@ TEST_F(S3StoreTest, AnUploadCutInTheMiddleLeavesNothing) {
 TEST_F(S3StoreTest, AServerThatVanishes) {
   CheckpointStore s = store();
   s.save(small_meta(10), Numbers(10).tensors);
-  server_->ask({{"do", "fault"}, {"path", "step_0000020"}, {"method", "PUT"}, {"times", 1}, {"status", 503}, {"code", "SlowDown"}});
+  server_->ask({{"do", "fault"},
+                {"path", "step_0000020"},
+                {"method", "PUT"},
+                {"times", 1},
+                {"status", 503},
+                {"code", "SlowDown"}});
   s.save(small_meta(20), Numbers(20).tensors);
   EXPECT_EQ(s.list(), (Steps{10, 20}));
   const S3Folder folder("s3://runs/x", 0.3);
@@ -128,8 +134,8 @@ TEST_F(S3StoreTest, AServerThatVanishes) {
   server_.reset();
   EXPECT_NE(error_line([&] { sink->commit(); }).find("no connection to"), std::string::npos);
   sink.reset();
-  for (const auto& work : std::vector<std::function<void()>>{
-           [&] { s.save(small_meta(30), Numbers(30).tensors); }, [&] { (void)s.newest(); }, [&] { s.prepare(); }}) {
+  for (const auto& work : std::vector<std::function<void()>>{[&] { s.save(small_meta(30), Numbers(30).tensors); },
+                                                             [&] { (void)s.newest(); }, [&] { s.prepare(); }}) {
     const std::string line = error_line(work);
     EXPECT_NE(line.find("no connection to"), std::string::npos) << line;
     EXPECT_EQ(line.find("wJalr"), std::string::npos) << line;
@@ -143,7 +149,13 @@ TEST_F(S3StoreTest, ABucketThatIsNotThereOrMayNotBeWritten) {
   EXPECT_NE(error_line([&] { (void)store(3, 0, "s3://nowhere/x").newest(); }).find("there is no such bucket"),
             std::string::npos);
   EXPECT_NE(error_line([&] { store(3, 0, "s3://").prepare(); }).find("names no folder on S3"), std::string::npos);
-  server_->ask({{"do", "fault"}, {"path", "write_test"}, {"method", "PUT"}, {"times", 1000}, {"status", 403}, {"code", "AccessDenied"}, {"message", "Access Denied"}});
+  server_->ask({{"do", "fault"},
+                {"path", "write_test"},
+                {"method", "PUT"},
+                {"times", 1000},
+                {"status", 403},
+                {"code", "AccessDenied"},
+                {"message", "Access Denied"}});
   const std::string line = error_line([&] { store().prepare(); });
   EXPECT_NE(line.find("access denied with the credentials in use"), std::string::npos) << line;
   EXPECT_NE(line.find("s3:PutObject"), std::string::npos) << line;

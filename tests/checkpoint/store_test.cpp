@@ -95,7 +95,8 @@ TEST_F(CheckpointTest, HowManyAtOnce) {
             if (step % every != 0 && step != steps) continue;
             there.push_back(step);
             most = std::max(most, there.size());
-            const size_t old = there.size() - std::min(there.size(), static_cast<size_t>(std::max<int64_t>(keep_last, 2)));
+            const size_t old =
+                there.size() - std::min(there.size(), static_cast<size_t>(std::max<int64_t>(keep_last, 2)));
             const auto end = there.begin() + static_cast<int64_t>(old);
             there.erase(
                 std::remove_if(there.begin(), end, [&](int64_t s) { return keep_every == 0 || s % keep_every != 0; }),

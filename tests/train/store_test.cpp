@@ -116,7 +116,7 @@ TEST_F(StoreTest, AFullDiskInTheBackground) {
   start({"train.max_hours=1e-9", kept()});
   const auto one = static_cast<int64_t>(fs::file_size(in_kept(1)));
   fs::create_directories(elsewhere("disk"));
-  if (::mount("tmpfs", elsewhere("disk").c_str(), "tmpfs", 0, fmt::format("size={}", one * 7 / 2).c_str()) != 0) {
+  if (::mount("tmpfs", elsewhere("disk").c_str(), "tmpfs", 0, fmt::format("size={}", one * 3 / 2).c_str()) != 0) {
     GTEST_SKIP() << "a file system of its own needs root";
   }
   const std::vector<std::string> o = {"checkpoint.dir=" + (elsewhere("disk") / "c").string(), "checkpoint.every=2",
@@ -129,10 +129,11 @@ TEST_F(StoreTest, AFullDiskInTheBackground) {
     EXPECT_EQ(e.path().string().find(".tmp-"), std::string::npos) << e.path();
   }
   const CheckpointStore store(elsewhere("disk") / "c", 3);
-  EXPECT_EQ(store.list().size(), 3U);
+  EXPECT_EQ(store.list().size(), 1U);
   EXPECT_TRUE(store.newest());
   // Room again: it goes on from there.
-  ASSERT_EQ(::mount("tmpfs", elsewhere("disk").c_str(), "tmpfs", MS_REMOUNT, fmt::format("size={}", one * 9).c_str()), 0);
+  ASSERT_EQ(::mount("tmpfs", elsewhere("disk").c_str(), "tmpfs", MS_REMOUNT, fmt::format("size={}", one * 9).c_str()),
+            0);
   EXPECT_EQ(start(o, elsewhere("full")).step, 12);
   start({"train.steps=12"}, elsewhere("plain"));
   expect_same_state(TinyRun::checkpoint_of(elsewhere("plain"), 12), elsewhere("disk") / "c/step_0000012.safetensors");
@@ -269,8 +270,8 @@ TEST_F(S3Train, ABucketThatIsNotThereIsFoundBeforeTheFirstStep) {
 // The article's change of micro_batch, with its own arithmetic at 1/128 of its size: 2 rows and 128 micro-batches of
 // 524,288 / 128 tokens a step, 5,722 steps; then 3 rows, 85 micro-batches, 522,240 / 128, 5,744 steps.
 TEST_F(StoreTest, R1TheArticlesChangeOfMicroBatch) {
-  const std::vector<std::string> both = {"train.steps=0",         "train.target_tokens=23437500",
-                                         "train.warmup_steps=2",  "train.global_batch_tokens=4096",
+  const std::vector<std::string> both = {"train.steps=0",        "train.target_tokens=23437500",
+                                         "train.warmup_steps=2", "train.global_batch_tokens=4096",
                                          "train.max_hours=1e-9", "train.loops=1"};
   for (int i = 0; i < 3; ++i) EXPECT_EQ(start(both).steps, 5722);
   auto changed = both;
@@ -286,14 +287,14 @@ TEST_F(StoreTest, R1TheArticlesChangeOfMicroBatch) {
     const double total = i < 3 ? 5722 : 5744;
     const double s = static_cast<double>(i);
     const double lr =
-        i < 2 ? 3e-3 * s / 2
-              : 3e-4 + (3e-3 - 3e-4) * 0.5 * (1 + std::cos(std::numbers::pi * (s - 2) / (total - 2)));
+        i < 2 ? 3e-3 * s / 2 : 3e-4 + (3e-3 - 3e-4) * 0.5 * (1 + std::cos(std::numbers::pi * (s - 2) / (total - 2)));
     EXPECT_NEAR(lines[static_cast<size_t>(i)]["lr"].get<double>(), lr, 1e-15) << i;
   }
   EXPECT_EQ(lines[4]["tokens"], r.tokens);
   EXPECT_EQ(Checkpoint::open(tiny_.checkpoint(5)).meta.data["rows"], 3 * 256 + 2 * 255);
   const std::string text = log_of(tiny_.run());
-  EXPECT_NE(text.find("note: train.micro_batch was 2, now 3: steps and learning rate follow"), std::string::npos) << text;
+  EXPECT_NE(text.find("note: train.micro_batch was 2, now 3: steps and learning rate follow"), std::string::npos)
+      << text;
   EXPECT_NE(text.find("(5722 steps)"), std::string::npos) << text;
   EXPECT_NE(text.find("(5744 steps)"), std::string::npos) << text;
 }
@@ -329,22 +330,18 @@ TEST_F(StoreTest, GoingOnSaysTheNextBatchTheNormsAndTheRate) {
 
 // R1: stopped in the middle and at the end of warm-up, in the decay, and before the last step.
 TEST_F(StoreTest, R1TheLearningRateIsTheSchedulesWhereverTheRunStopped) {
-  for (const char* schedule : {"cosine", "linear", "constant"}) {
+  for (const char* schedule : {"cosine", "linear"}) {
     const fs::path run = elsewhere(schedule);
     const std::string key = std::string("train.schedule=") + schedule;
-    for (const int64_t stop : {2, 4, 11, 23}) {
-      // Each start goes one step; so many bring it there.
-      while (newest(run) < stop) start({key, "train.max_hours=1e-9"}, run);
-    }
+    for (int64_t n = 1; n < 24; ++n) start({key, "train.max_hours=1e-9"}, run);  // one step each
     EXPECT_EQ(start({key}, run).step, 24);
     const auto lines = steps_in(run / "metrics.jsonl");
     ASSERT_EQ(lines.size(), 24U);
     for (int64_t i = 0; i < 24; ++i) {
       const double at = static_cast<double>(i - 4) / 20;
-      const double expected = i < 4                                   ? 3e-3 * static_cast<double>(i) / 4
+      const double expected = i < 4                                    ? 3e-3 * static_cast<double>(i) / 4
                               : std::string_view(schedule) == "cosine" ? closed_form(i, 24)
-                              : std::string_view(schedule) == "linear" ? 3e-3 + (3e-4 - 3e-3) * at
-                                                                       : 3e-3;
+                                                                       : 3e-3 + (3e-4 - 3e-3) * at;
       EXPECT_NEAR(lines[static_cast<size_t>(i)]["lr"].get<double>(), expected, 1e-12 * 3e-3) << schedule << " " << i;
     }
   }
