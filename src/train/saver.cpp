@@ -59,7 +59,7 @@ Saver::~Saver() { wait(); }
 void Saver::wait() {
   if (!writer_.joinable()) return;
   // Somebody waits now. Not everybody may take niceness back; then it stays.
-  if (busy_) set_niceness(writer_id_, 0);
+  if (const int writer = writer_id_; busy_ && writer != 0) set_niceness(writer, ::getpriority(PRIO_PROCESS, 0));
   writer_.join();
   being_written_ = {};
 }
