@@ -120,6 +120,22 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   return *this;
 }
 
+void WriteBehind::wrote(int fd, uint64_t size) {
+  constexpr uint64_t window = uint64_t{8} << 20;
+  if (size - sent_ < window) return;
+  ::sync_file_range(fd, static_cast<off_t>(sent_), static_cast<off_t>(size - sent_), SYNC_FILE_RANGE_WRITE);
+  if (sent_ > dropped_) {
+    // The part before is on its way since the last call: by now there is little to wait for.
+    const auto from = static_cast<off_t>(dropped_);
+    const auto bytes = static_cast<off_t>(sent_ - dropped_);
+    ::sync_file_range(fd, from, bytes,
+                      SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
+    ::posix_fadvise(fd, from, bytes, POSIX_FADV_DONTNEED);
+    dropped_ = sent_;
+  }
+  sent_ = size;
+}
+
 // Opens and locks a temporary file that no living writer holds. The lock, not the process id in the name, tells the
 // living from the dead: ids come back, in containers within seconds.
 AtomicFile::AtomicFile(fs::path target) : target_(std::move(target)) {
@@ -218,6 +234,20 @@ void make_folder(const fs::path& path) {
     throw failure(
         fmt::format("cannot create the folder {}: {}", path.string(), ec ? ec.message() : "a file is in its place"),
         "choose a folder you may write to");
+  }
+}
+
+fs::path set_folder_aside(const fs::path& dir) {
+  fs::path plain = dir.lexically_normal();
+  if (!plain.has_filename()) plain = plain.parent_path();  // "runs/x/"
+  if (plain.filename() == "." || plain.filename() == "..") plain = fs::weakly_canonical(plain);
+  for (int n = 1;; ++n) {
+    const fs::path target = plain.parent_path() / fmt::format("{}.{}", plain.filename().string(), n);
+    std::error_code ec;
+    if (fs::exists(fs::symlink_status(target, ec))) continue;
+    fs::rename(plain, target, ec);
+    if (ec) throw failure(fmt::format("cannot set {} aside as {}: {}", dir.string(), target.string(), ec.message()));
+    return target;
   }
 }
 

@@ -32,6 +32,18 @@ class MappedFile {
   size_t size_ = 0;
 };
 
+/// Keeps a large file that is being written from filling memory with pages nobody will read: what was written is sent
+/// to the disk at once, a few MiB at a time, and then dropped. Does nothing for small files, and where the system
+/// cannot.
+class WriteBehind {
+ public:
+  /// `size`: bytes written so far.
+  void wrote(int fd, uint64_t size);
+
+ private:
+  uint64_t sent_ = 0, dropped_ = 0;
+};
+
 /// Writes beside the target under a temporary name (".NAME.tmp-PID", or ".NAME.tmp-PID-N" where that one is in use),
 /// which it keeps locked; commit() syncs it, renames it over the target and syncs the folder. Without commit() the
 /// temporary file is removed and the target is untouched. Every function throws Error naming the target, the reason
@@ -50,6 +62,8 @@ class AtomicFile {
   /// Sets space for the first `bytes` aside, so that a full disk shows before they are written; a file system that
   /// cannot do that is left alone.
   void reserve(uint64_t bytes);
+  /// For large files: see WriteBehind. To be called after every few MiB.
+  void pace() { behind_.wrote(fd_, size_); }
   [[nodiscard]] uint64_t size() const { return size_; }
   /// Makes the file whole under its real name; to be called once, and no write after it.
   void commit();
@@ -61,6 +75,7 @@ class AtomicFile {
   std::filesystem::path temporary_;
   int fd_ = -1;
   uint64_t size_ = 0;
+  WriteBehind behind_;
 };
 
 /// Writes a small file through AtomicFile.
@@ -68,6 +83,9 @@ void write_file_atomically(const std::filesystem::path& target, std::string_view
 
 /// Creates a folder and its parents, or throws Error with the reason and hint.
 void make_folder(const std::filesystem::path& path);
+
+/// Moves a folder out of the way: DIR.1, DIR.2, ... the first free name, which is returned. Throws Error.
+std::filesystem::path set_folder_aside(const std::filesystem::path& dir);
 
 /// Removes temporary files that killed processes left in `folder` (see AtomicFile); those of living ones stay, this
 /// process's own included. Never throws for what it cannot read or remove.

@@ -14,6 +14,8 @@ namespace mythos {
 FolderLock::FolderLock(const std::filesystem::path& folder, std::string_view doing, const std::string& hint) {
   const auto path = folder / ".lock";
   fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  // Mounts of object stores open nothing for reading and writing at once, and have no locks either.
+  if (fd_ < 0 && (errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP)) return;
   if (fd_ < 0) {
     throw failure(fmt::format("cannot write in {}: {}", folder.string(), std::strerror(errno)), hint);
   }

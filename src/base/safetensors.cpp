@@ -269,9 +269,12 @@ std::string shown_name(std::string_view name) {
   return fmt::format("'{}'", text);
 }
 
-SafetensorsFile SafetensorsFile::open(const fs::path& path) { return SafetensorsFile(path); }
+SafetensorsFile SafetensorsFile::open(const fs::path& path, const fs::path& shown) {
+  return SafetensorsFile(path, shown.empty() ? path : shown);
+}
 
-SafetensorsFile::SafetensorsFile(const fs::path& path) : path_(path), map_(path) {
+SafetensorsFile::SafetensorsFile(const fs::path& path, const fs::path& shown)
+    : path_(shown), bytes_path_(path), map_(path) {
   const std::string_view text = map_.text();
   uint64_t length = 0;
   if (text.size() < sizeof(length)) {

@@ -96,8 +96,9 @@ class SafetensorsFile {
   static constexpr size_t max_tensors = 200'000;
   static constexpr size_t max_rank = 64;
 
-  /// Throws FormatError naming the file, and the tensor where there is one; Error if the file cannot be read.
-  static SafetensorsFile open(const std::filesystem::path& path);
+  /// Throws FormatError naming the file, and the tensor where there is one; Error if the file cannot be read. `shown`
+  /// is what messages call a file that is a copy of another.
+  static SafetensorsFile open(const std::filesystem::path& path, const std::filesystem::path& shown = {});
 
   /// In the order of their bytes.
   [[nodiscard]] const std::vector<Entry>& entries() const { return entries_; }
@@ -107,18 +108,21 @@ class SafetensorsFile {
   [[nodiscard]] const Entry& at(std::string_view name) const;
   [[nodiscard]] std::span<const std::byte> data(const Entry& entry) const;
   [[nodiscard]] const std::map<std::string, std::string>& metadata() const { return metadata_; }
+  /// What messages call it.
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+  /// Where its bytes can be read.
+  [[nodiscard]] const std::filesystem::path& bytes_path() const { return bytes_path_; }
   /// The length and the header as they lie in the file, padding included.
   [[nodiscard]] std::span<const std::byte> header() const { return map_.bytes().first(data_begin_); }
   [[nodiscard]] uint64_t data_begin() const { return data_begin_; }
   [[nodiscard]] uint64_t file_bytes() const { return map_.bytes().size(); }
 
  private:
-  explicit SafetensorsFile(const std::filesystem::path& path);
+  SafetensorsFile(const std::filesystem::path& path, const std::filesystem::path& shown);
   void index_names();
   void check_layout();
 
-  std::filesystem::path path_;
+  std::filesystem::path path_, bytes_path_;
   MappedFile map_;
   uint64_t data_begin_ = 0;
   std::vector<Entry> entries_;

@@ -3,14 +3,13 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "checkpoint/hasher.h"
 #include "checkpoint/layout.h"
+#include "checkpoint/local_target.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#define XXH_INLINE_ALL
-#include <xxhash.h>
 
 #include <algorithm>
 #include <array>
@@ -36,18 +35,6 @@ constexpr std::string_view header_start = R"({"__metadata__":{"header_checksum":
 constexpr size_t digits_begin = sizeof(uint64_t) + header_start.size();
 constexpr size_t hash_block = size_t{256} << 10;
 constexpr size_t read_block = size_t{1} << 20;
-
-std::string hex(uint64_t value) { return fmt::format("{:016x}", value); }
-
-class Hasher {
- public:
-  Hasher() { XXH3_64bits_reset(&state_); }
-  void add(const void* data, size_t size) { XXH3_64bits_update(&state_, data, size); }
-  [[nodiscard]] uint64_t value() const { return XXH3_64bits_digest(&state_); }
-
- private:
-  XXH3_state_t state_{};
-};
 
 uint64_t header_hash(std::string_view header) {
   static constexpr std::string_view zeros = "0000000000000000";
@@ -158,13 +145,23 @@ SafetensorsMetadata with_checksums(const SafetensorsMetadata& metadata, std::spa
   out.insert(out.end(), metadata.begin(), metadata.end());
   std::string json = "{";
   for (size_t i = 0; i < tensors.size(); ++i) {
-    json += fmt::format("{}{}:\"{}\"", i == 0 ? "" : ",", nlohmann::json(tensors[i].name).dump(), hex(checksums[i]));
+    json +=
+        fmt::format("{}{}:\"{}\"", i == 0 ? "" : ",", nlohmann::json(tensors[i].name).dump(), hash_text(checksums[i]));
   }
   out.emplace_back(tensors_key, json + "}");
   return out;
 }
 
 void write_checked(const fs::path& path, std::span<const TensorBytes> tensors, const SafetensorsMetadata& metadata,
+                   const WriteOptions& options) {
+  const fs::path parent = path.parent_path().empty() ? fs::path(".") : path.parent_path();
+  write_checked({.shown = path.string(),
+                 .open = [&](uint64_t bytes) { return renamed_file(path, bytes); },
+                 .free = [&] { return LocalTarget(parent.string()).free_bytes(); }},
+                tensors, metadata, options);
+}
+
+void write_checked(const CheckedPlace& place, std::span<const TensorBytes> tensors, const SafetensorsMetadata& metadata,
                    const WriteOptions& options) {
   std::vector<uint64_t> sizes;
   for (const TensorBytes& t : tensors) sizes.push_back(t.data.size());
@@ -182,7 +179,7 @@ void write_checked(const fs::path& path, std::span<const TensorBytes> tensors, c
     return "";
   });
   if (const std::string bad = first_said(said); !bad.empty()) {
-    throw failure(fmt::format("{} was not written: {}", path.string(), bad),
+    throw failure(fmt::format("{} was not written: {}", place.shown, bad),
                   "training went wrong before this; go on from an earlier checkpoint, with a lower learning rate");
   }
 
@@ -192,29 +189,26 @@ void write_checked(const fs::path& path, std::span<const TensorBytes> tensors, c
   const uint64_t needed = safetensors_header(table, all).size();
   if (needed > header_bytes) {
     const uint64_t step = uint64_t{64} << 10;
-    log::warn("{} becomes {} bytes larger than foreseen: its metadata outgrew its room", path.string(),
+    log::warn("{} becomes {} bytes larger than foreseen: its metadata outgrew its room", place.shown,
               (needed + step - 1) / step * step - header_bytes);
     header_bytes = (needed + step - 1) / step * step;
   }
   std::string header = safetensors_header(table, all, header_bytes);
-  const std::string sum = hex(header_hash(header));
+  const std::string sum = hash_text(header_hash(header));
   std::copy(sum.begin(), sum.end(), header.begin() + digits_begin);
 
   const uint64_t total = std::accumulate(sizes.begin(), sizes.end(), header_bytes);
   try {
-    AtomicFile file(path);
-    file.reserve(total);
-    file.write(header);
-    for (const TensorBytes& t : tensors) file.write(t.data);
-    file.commit();
+    const auto sink = place.open(total);
+    sink->write(std::as_bytes(std::span(header)));
+    for (const TensorBytes& t : tensors) sink->write(t.data);
+    sink->commit();
   } catch (const Error& e) {
-    // The temporary file is gone by now, so this is what was free before.
-    std::error_code ec;
-    const auto parent = path.parent_path().empty() ? fs::path(".") : path.parent_path();
-    const fs::space_info space = fs::space(parent, ec);
+    // What was written is gone again by now, so this is what was free before.
+    const auto free = place.free ? place.free() : std::nullopt;
     throw Error(e.code(),
-                ec ? fmt::format("{}; the file needs {} bytes", e.what(), total)
-                   : fmt::format("{}; the file needs {} bytes and {} are free", e.what(), total, space.available),
+                free ? fmt::format("{}; the file needs {} bytes and {} are free", e.what(), total, *free)
+                     : fmt::format("{}; the file needs {} bytes", e.what(), total),
                 e.hint());
   }
 }
@@ -228,7 +222,7 @@ void verify_header(const SafetensorsFile& file) {
                     "program rewrote it",
                     file.path().string()));
   }
-  if (header.substr(digits_begin, digits) != hex(header_hash(header))) {
+  if (header.substr(digits_begin, digits) != hash_text(header_hash(header))) {
     throw damaged(file, "its header does not match its checksum");
   }
 }
@@ -255,12 +249,12 @@ void verify_tensors(const SafetensorsFile& file, int threads) {
     wanted.push_back(it->get<std::string>());
     sizes.push_back(e.end - e.begin);
   }
-  const Descriptor fd(file.path());
+  const Descriptor fd(file.bytes_path());
   const auto said = for_each_tensor(sizes, threads, [&](size_t i) -> std::string {
     uint64_t hash = 0;
     std::string why =
         hash_from_disk(fd.get(), file.data_begin() + entries[i].begin, file.data_begin() + entries[i].end, hash);
-    if (why.empty() && hex(hash) != wanted[i]) why = "does not match its checksum";
+    if (why.empty() && hash_text(hash) != wanted[i]) why = "does not match its checksum";
     return why.empty() ? "" : fmt::format("tensor {} {}", shown_name(entries[i].name), why);
   });
   if (const std::string bad = first_said(said); !bad.empty()) throw damaged(file, bad);

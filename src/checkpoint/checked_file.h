@@ -4,10 +4,15 @@
 #pragma once
 
 #include "base/safetensors.h"
+#include "storage/byte_sink.h"
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace mythos {
@@ -21,11 +26,20 @@ struct WriteOptions {
   int threads = 2;                ///< for checksums
 };
 
+/// Where a checked file goes.
+struct CheckedPlace {
+  std::string shown;                                              ///< what messages call it
+  std::function<std::unique_ptr<ByteSink>(uint64_t bytes)> open;  ///< called once, when all is ready to be written
+  std::function<std::optional<uint64_t>()> free;                  ///< bytes free there, where that can be known
+};
+
 /// Writes a checked file that is whole or absent, of exactly checked_file_bytes() unless the metadata outgrows its room
 /// (then larger, with a warning). The tensors' bytes must stay as they are meanwhile. Throws Error naming the tensor,
 /// or the reason with the bytes needed and free; what was at `path` before is then still there.
 void write_checked(const std::filesystem::path& path, std::span<const TensorBytes> tensors,
                    const SafetensorsMetadata& metadata, const WriteOptions& options = {});
+void write_checked(const CheckedPlace& place, std::span<const TensorBytes> tensors, const SafetensorsMetadata& metadata,
+                   const WriteOptions& options = {});
 
 /// Checks the length and header, padding included. Throws FormatError; also for a file without a checksum.
 void verify_header(const SafetensorsFile& file);

@@ -49,8 +49,9 @@ std::span<const std::byte> named(const Checkpoint& c, std::string_view prefix, s
 
 }  // namespace
 
-Checkpoint Checkpoint::open(const fs::path& path) {
-  SafetensorsFile file = SafetensorsFile::open(path);
+Checkpoint Checkpoint::open(const fs::path& at, const fs::path& shown) {
+  SafetensorsFile file = SafetensorsFile::open(at, shown);
+  const fs::path path = file.path();
   verify_header(file);
   CheckpointMeta meta = to_checkpoint_meta(file.metadata(), path.string());
   const bool training = is_ours(file, checkpoint_format);
@@ -82,6 +83,12 @@ std::span<const std::byte> Checkpoint::exp_avg_sq(std::string_view name) const {
 void save_checkpoint(const fs::path& path, const CheckpointMeta& meta, std::span<const TensorBytes> tensors) {
   require_table(tensors, checkpoint_tensors(meta.model), path.string());
   write_checked(path, tensors, to_metadata(meta));
+}
+
+void save_checkpoint(const CheckedPlace& place, const CheckpointMeta& meta, std::span<const TensorBytes> tensors,
+                     const WriteOptions& options) {
+  require_table(tensors, checkpoint_tensors(meta.model), place.shown);
+  write_checked(place, tensors, to_metadata(meta), options);
 }
 
 void write_weights_only(const Checkpoint& checkpoint, const fs::path& path) {

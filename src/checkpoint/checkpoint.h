@@ -3,11 +3,13 @@
 
 #include "base/json.h"
 #include "base/safetensors.h"
+#include "checkpoint/checked_file.h"
 #include "checkpoint/meta.h"
 
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -19,10 +21,12 @@ namespace mythos {
 struct Checkpoint {
   CheckpointMeta meta;
   SafetensorsFile file;
-  bool has_optimizer = false;  ///< a training checkpoint
+  bool has_optimizer = false;                  ///< a training checkpoint
+  std::shared_ptr<const void> copy = nullptr;  ///< keeps a temporary copy of what lies elsewhere
 
-  /// Throws FormatError for a damaged file or one of another kind, Error for one of another version.
-  static Checkpoint open(const std::filesystem::path& path);
+  /// Throws FormatError for a damaged file or one of another kind, Error for one of another version. `shown`: what
+  /// messages call a file that is a copy of another.
+  static Checkpoint open(const std::filesystem::path& path, const std::filesystem::path& shown = {});
   /// Reads everything from the disk and checks it. Throws FormatError naming the tensor.
   void verify(int threads = 2) const;
 
@@ -39,6 +43,9 @@ struct Checkpoint {
 /// that order. Throws Error and leaves what was at `path` if a number is not finite or the disk refuses.
 void save_checkpoint(const std::filesystem::path& path, const CheckpointMeta& meta,
                      std::span<const TensorBytes> tensors);
+/// The same to any place.
+void save_checkpoint(const CheckedPlace& place, const CheckpointMeta& meta, std::span<const TensorBytes> tensors,
+                     const WriteOptions& options = {});
 
 /// Verifies the checkpoint and writes its weights under their bare names (weight_tensors(meta.model)), replacing what
 /// is at `path`.

@@ -53,7 +53,7 @@ int64_t checkpoints_at_once(int64_t keep_last, int64_t keep_every, int64_t every
   if (steps < 1) return 0;
   // The most are there when the last one is being written; `before` were written by then.
   const int64_t before = every > 0 ? (steps - 1) / every : 0;
-  const int64_t newest = std::min(keep_last, before);
+  const int64_t newest = std::min(std::max(keep_last, least_kept), before);
   int64_t milestones = 0;
   // Of those too old for keep_last, every (keep_every / gcd)-th is a multiple of keep_every.
   if (keep_every > 0) milestones = (before - newest) / (keep_every / std::gcd(keep_every, every));

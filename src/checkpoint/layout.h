@@ -30,6 +30,9 @@ int64_t checked_file_bytes(std::span<const TensorInfo> tensors);
 /// Exact size of a training checkpoint.
 int64_t checkpoint_bytes(const ModelConfig& model);
 
+/// So many good ones stay at the least, whatever keep_last says: the newest, and one in case it turns out to be bad.
+inline constexpr int64_t least_kept = 2;
+
 /// The most checkpoints that are on the disk at once in a run of `steps` steps that saves every `every` of them and at
 /// the end, the one being written included. keep_every 0: no milestones.
 int64_t checkpoints_at_once(int64_t keep_last, int64_t keep_every, int64_t every, int64_t steps);

@@ -1,7 +1,6 @@
 #include "checkpoint/store.h"
 
 #include "base/error.h"
-#include "base/file.h"
 #include "base/log.h"
 #include "base/units.h"
 #include "checkpoint/layout.h"
@@ -30,29 +29,18 @@ std::optional<int64_t> step_of(const std::string& name) {
   return step;
 }
 
-// Names of regular files in a folder; none without the folder.
-std::vector<std::string> file_names(const fs::path& dir) {
-  std::vector<std::string> names;
-  std::error_code ec;
-  fs::directory_iterator it(dir, ec);
-  if (ec == std::errc::no_such_file_or_directory) return names;
-  for (; !ec && it != fs::directory_iterator(); it.increment(ec)) {
-    std::error_code ignored;
-    if (it->is_regular_file(ignored)) names.push_back(it->path().filename().string());
-  }
-  if (ec) {
-    throw failure(fmt::format("cannot read the checkpoint folder {}: {}", dir.string(), ec.message()),
-                  "check that it is mounted and that you may read it");
-  }
-  return names;
-}
-
 }  // namespace
 
 std::string checkpoint_name(int64_t step) { return fmt::format("{}{:07}{}", name_start, step, name_end); }
 
-CheckpointStore::CheckpointStore(fs::path dir, int64_t keep_last, int64_t keep_every)
-    : dir_(std::move(dir)), keep_last_(keep_last), keep_every_(keep_every) {
+CheckpointStore::CheckpointStore(const fs::path& where, int64_t keep_last, int64_t keep_every)
+    : CheckpointStore(CheckpointTarget::at(where.string()), keep_last, keep_every) {}
+
+CheckpointStore::CheckpointStore(std::unique_ptr<CheckpointTarget> target, int64_t keep_last, int64_t keep_every)
+    : target_(std::move(target)),
+      keep_last_(keep_last),
+      keep_every_(keep_every),
+      verified_(std::make_unique<Verified>()) {
   if (keep_last_ < 1 || keep_every_ < 0) {
     throw usage_error(
         fmt::format("checkpoint.keep_last is {} and checkpoint.keep_every {}: at least 1 and 0 are needed", keep_last_,
@@ -60,143 +48,183 @@ CheckpointStore::CheckpointStore(fs::path dir, int64_t keep_last, int64_t keep_e
   }
 }
 
-void CheckpointStore::prepare() const {
-  make_folder(dir_);
-  remove_stale_temporaries(dir_);
-  const fs::path probe = dir_ / ".write_test";
-  write_file_atomically(probe, "a checkpoint can be written here\n");
-  std::error_code ec;
-  fs::remove(probe, ec);
-}
+fs::path CheckpointStore::path_of(int64_t step) const { return target_->address_of(checkpoint_name(step)); }
 
 void CheckpointStore::require_room(int64_t bytes_of_one, int64_t every, int64_t steps, bool goes_on) const {
+  const auto free = target_->free_bytes();
+  if (!free) return;
   const int64_t at_once = checkpoints_at_once(keep_last_, keep_every_, every, steps);
   int64_t needed = at_once * bytes_of_one;
-  for (const int64_t step : goes_on ? list() : std::vector<int64_t>()) {
-    std::error_code ec;
-    const auto size = fs::file_size(path_of(step), ec);
-    if (!ec) needed -= static_cast<int64_t>(size);
+  if (goes_on) {
+    for (const Step& s : steps_there(false)) needed -= static_cast<int64_t>(s.file.bytes);
   }
   // However many are there, the next one is written before any is removed.
   needed = std::max(needed, std::min<int64_t>(at_once, 1) * bytes_of_one);
-  // The folder may not exist yet: what counts is the nearest one above that does.
-  fs::path there = fs::absolute(dir_);
-  std::error_code ec;
-  while (!fs::exists(there, ec) && there.has_relative_path()) there = there.parent_path();
-  const fs::space_info space = fs::space(there, ec);
-  if (ec || space.capacity == 0) return;  // a file system that does not tell
-  if (space.available < static_cast<uint64_t>(needed)) {
-    throw refusal(
-        fmt::format("{} has {} free and the checkpoints need {} ({} bytes free, {} needed: {} of {} bytes at once, "
-                    "less what is there)",
-                    dir_.string(), bytes_text(static_cast<double>(space.available)),
-                    bytes_text(static_cast<double>(needed)), space.available, needed, at_once, bytes_of_one),
-        "free space, choose another checkpoint.dir, or keep fewer with checkpoint.keep_last or "
-        "checkpoint.keep_every");
+  if (*free < static_cast<uint64_t>(needed)) {
+    throw refusal(fmt::format("{} has {} free and the checkpoints need {} ({} bytes free, {} needed: {} of {} bytes at "
+                              "once, less what is there)",
+                              target_->address(), bytes_text(static_cast<double>(*free)),
+                              bytes_text(static_cast<double>(needed)), *free, needed, at_once, bytes_of_one),
+                  "free space, choose another checkpoint.dir, or keep fewer with checkpoint.keep_last or "
+                  "checkpoint.keep_every");
   }
 }
 
-fs::path CheckpointStore::save(const CheckpointMeta& meta, std::span<const TensorBytes> tensors) {
-  fs::path path = path_of(meta.step);
-  save_checkpoint(path, meta, tensors);
+fs::path CheckpointStore::save(const CheckpointMeta& meta, std::span<const TensorBytes> tensors,
+                               const SaveOptions& options) {
+  const std::string name = checkpoint_name(meta.step);
+  const CheckedPlace place{
+      .shown = target_->address_of(name),
+      .open = [&](uint64_t bytes) { return target_->create(name, bytes, options.fast); },
+      .free = [&] { return target_->free_bytes(); },
+  };
+  save_checkpoint(place, meta, tensors, {.threads = options.threads});
   saved_last_ = meta.step;
-  prune();
-  return path;
+  if (!options.prune) return path_of(meta.step);
+  if (prune_and_find_bad(meta.step)) {
+    throw failure(fmt::format("{} was written and reads back damaged", place.shown),
+                  "the disk or the way to it is failing: choose another checkpoint.dir");
+  }
+  return path_of(meta.step);
 }
 
-void CheckpointStore::prune() try {
-  auto steps = list();
+void CheckpointStore::prune() { prune_and_find_bad(-1); }
+
+bool CheckpointStore::prune_and_find_bad(int64_t wanted) try {
+  auto steps = steps_there(false);
+  const int64_t keep = std::max(keep_last_, least_kept);
+  if (static_cast<int64_t>(steps.size()) <= keep) return false;
   std::reverse(steps.begin(), steps.end());
   int64_t good = 0;
-  for (const int64_t step : steps) {
-    const fs::path path = path_of(step);
-    if (good < keep_last_) {
+  bool found_bad = false;
+  for (const auto& [step, file] : steps) {
+    if (good < keep) {
       // Only files that are whole count; an error in reading one is no proof of anything, so that one just stays.
       try {
-        if (Checkpoint::open(path).has_optimizer) ++good;
+        if (is_good(file)) ++good;
       } catch (const FormatError& e) {
         log::warn("{}", e.line());
-        set_aside(path, damaged_suffix);
+        found_bad = found_bad || step == wanted;
+        set_aside(file.name, damaged_suffix);
       } catch (const Error& e) {
         log::warn("{}", e.line());
       }
       continue;
     }
     if (step == saved_last_ || (keep_every_ > 0 && step % keep_every_ == 0)) continue;
-    std::error_code ec;
-    fs::remove(path, ec);
-    if (ec) log::warn("cannot remove the old checkpoint {}: {}", path.string(), ec.message());
+    try {
+      target_->remove(file.name);
+    } catch (const Error& e) {
+      log::warn("the old checkpoint stays: {}", e.line());
+    }
   }
+  return found_bad;
 } catch (const Error& e) {
   log::warn("old checkpoints were not removed: {}", e.line());
+  return false;
 }
 
-std::vector<int64_t> CheckpointStore::list() const {
-  std::vector<int64_t> steps;
-  for (const std::string& name : file_names(dir_)) {
-    if (const auto step = step_of(name)) steps.push_back(*step);
+std::vector<CheckpointStore::Step> CheckpointStore::steps_there(bool unfinished) const {
+  std::vector<Step> steps;
+  for (const StoredFile& file : target_->list()) {
+    const auto step = step_of(file.name);
+    if (!step || file.standing == Standing::aside) continue;
+    if (file.standing == Standing::whole || unfinished) steps.push_back({*step, file});
   }
-  std::sort(steps.begin(), steps.end());
+  std::sort(steps.begin(), steps.end(), [](const Step& a, const Step& b) { return a.step < b.step; });
   return steps;
 }
 
+std::vector<int64_t> CheckpointStore::list() const {
+  std::vector<int64_t> out;
+  for (const Step& s : steps_there(false)) out.push_back(s.step);
+  return out;
+}
+
+bool CheckpointStore::is_verified(const StoredFile& file) const {
+  const std::lock_guard lock(verified_->mutex);
+  const auto it = verified_->version.find(file.name);
+  return it != verified_->version.end() && it->second == file.version;
+}
+
+void CheckpointStore::note_verified(const StoredFile& file) const {
+  const std::lock_guard lock(verified_->mutex);
+  verified_->version[file.name] = file.version;
+}
+
+// Whether it is a training checkpoint. Throws FormatError for a damaged one, as far as can be told without reading what
+// is remote a second time.
+bool CheckpointStore::is_good(const StoredFile& file) const {
+  if (is_verified(file)) return true;
+  const Checkpoint checkpoint =
+      target_->open(file, target_->is_remote() ? CheckpointTarget::Part::header : CheckpointTarget::Part::whole);
+  if (!checkpoint.has_optimizer) return false;
+  if (!target_->is_remote()) checkpoint.verify(1);
+  note_verified(file);
+  return true;
+}
+
 std::optional<Checkpoint> CheckpointStore::newest(Damaged damaged) const {
-  auto steps = list();
+  auto steps = steps_there(true);
   std::reverse(steps.begin(), steps.end());
-  std::vector<fs::path> bad;
+  std::vector<std::string> bad;
   std::string first_reason;
-  for (const int64_t step : steps) {
-    const fs::path path = path_of(step);
+  bool passed_over = false;
+  for (const auto& [step, file] : steps) {
+    const std::string shown = target_->address_of(file.name);
     try {
-      Checkpoint checkpoint = Checkpoint::open(path);
+      Checkpoint checkpoint = target_->open(file, CheckpointTarget::Part::whole);
       if (!checkpoint.has_optimizer) {
-        throw FormatError(fmt::format("{} holds weights alone, not a training checkpoint", path.string()));
+        throw FormatError(fmt::format("{} holds weights alone, not a training checkpoint", shown));
       }
       checkpoint.verify();
+      note_verified(file);
       if (damaged == Damaged::set_aside) {
-        for (const fs::path& p : bad) set_aside(p, damaged_suffix);
+        for (const std::string& name : bad) set_aside(name, damaged_suffix);
       }
-      if (!bad.empty()) log::warn("going on from {}, the newest good checkpoint", path.string());
+      if (!bad.empty() || passed_over) log::warn("going on from {}, the newest good checkpoint", shown);
       return checkpoint;
     } catch (const FormatError& e) {
+      if (file.standing == Standing::unfinished) {
+        log::warn("{} was never written to its end: passed over", shown);
+        passed_over = true;
+        continue;
+      }
       log::warn("{}", e.line());
       if (bad.empty()) first_reason = e.what();
-      bad.push_back(path);
+      bad.push_back(file.name);
     } catch (const Error&) {
-      std::error_code ec;
-      if (fs::exists(path, ec) || ec) throw;  // else another process pruned it after we listed it
+      const auto now = target_->list();  // else another process pruned it after we listed it
+      if (std::any_of(now.begin(), now.end(), [&](const StoredFile& f) { return f.name == file.name; })) throw;
     }
   }
   // Those that were set aside before are counted: a folder that held checkpoints is not a fresh one.
-  for (const std::string& name : file_names(dir_)) {
-    if (!bad.empty()) break;
-    if (name.starts_with(name_start) && name.find(fmt::format("{}{}", name_end, damaged_suffix)) != std::string::npos) {
-      bad.push_back(dir_ / name);
-      first_reason = fmt::format("{} was set aside as damaged", (dir_ / name).string());
+  if (bad.empty()) {
+    for (const StoredFile& file : target_->list()) {
+      if (!file.name.starts_with(name_start) ||
+          file.name.find(fmt::format("{}{}", name_end, damaged_suffix)) == std::string::npos) {
+        continue;
+      }
+      bad.push_back(file.name);
+      first_reason = fmt::format("{} was set aside as damaged", target_->address_of(file.name));
+      break;
     }
   }
   if (bad.empty()) return std::nullopt;
-  throw failure(fmt::format("no checkpoint in {} is good: {}", dir_.string(), first_reason),
+  throw failure(fmt::format("no checkpoint in {} is good: {}", target_->address(), first_reason),
                 "bring a good copy back, or start anew with --fresh, which sets the old run aside");
 }
 
 void CheckpointStore::set_aside_newer(int64_t step) const {
-  for (const int64_t s : list()) {
-    if (s > step) set_aside(path_of(s), aside_suffix);
+  for (const Step& s : steps_there(true)) {
+    if (s.step > step) set_aside(s.file.name, aside_suffix);
   }
 }
 
-void CheckpointStore::set_aside(const fs::path& path, std::string_view suffix) const {
-  std::error_code ec;
-  for (int n = 1; n < 1000; ++n) {
-    const fs::path target = fmt::format("{}{}{}", path.string(), suffix, n == 1 ? "" : fmt::format(".{}", n));
-    if (fs::exists(fs::symlink_status(target, ec))) continue;
-    fs::rename(path, target, ec);
-    if (ec) break;
-    log::warn("{} is now {}", path.string(), target.filename().string());
-    return;
-  }
-  log::warn("{} could not be set aside: {}", path.string(), ec ? ec.message() : "too many such files");
+void CheckpointStore::set_aside(const std::string& name, std::string_view suffix) const try {
+  log::warn("{}", target_->set_aside(name, suffix));
+} catch (const Error& e) {
+  log::warn("{}", e.line());
 }
 
 }  // namespace mythos

@@ -76,6 +76,18 @@ void check_data(const RunConfig& config, Problems& found) {
   if (d.text_column.empty()) found.add_among({"data.text_column"}, "data.text_column is empty, it must name a column");
 }
 
+void check_checkpoint_dir(const RunConfig& config, Problems& found) {
+  const std::string& dir = config.checkpoint.dir;
+  const size_t scheme = dir.find("://");
+  if (scheme == std::string::npos) return;
+  const std::string rest = dir.substr(scheme + 3);
+  const std::string bucket = rest.substr(0, rest.find('/'));
+  if (dir.substr(0, scheme) == "s3" && !bucket.empty() && bucket.find_first_of("*?[:@ ") == std::string::npos) return;
+  found.add_among({"checkpoint.dir"},
+                  fmt::format("checkpoint.dir is '{}', which is no place for checkpoints", describe_name(dir)),
+                  "give a folder, or s3://BUCKET/PREFIX");
+}
+
 void check_names(const RunConfig& config, Problems& found) {
   const std::string& name = config.run.name;
   const bool control = std::any_of(name.begin(), name.end(), [](char c) {
@@ -95,6 +107,7 @@ void check_together(const RunConfig& config, Problems& found) {
   check_loops(config, found);
   check_batch(config, found);
   check_data(config, found);
+  check_checkpoint_dir(config, found);
   check_names(config, found);
 }
 

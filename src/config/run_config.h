@@ -73,6 +73,7 @@ struct CheckpointSection {
   int64_t every = 200;  ///< steps
   int64_t keep_last = 3;
   int64_t keep_every = 0;  ///< steps whose checkpoints are never pruned; 0: none
+  bool background = true;  ///< training goes on while one is written
 
   bool operator==(const CheckpointSection&) const = default;
 };

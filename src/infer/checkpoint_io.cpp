@@ -2,9 +2,11 @@
 
 #include "base/error.h"
 #include "checkpoint/layout.h"
+#include "checkpoint/places.h"
 #include "checkpoint/store.h"
 #include "config/run_config.h"
 #include "data/tokenizer_source.h"
+#include "storage/s3.h"
 #include "storage/storage.h"
 
 #include <unordered_map>
@@ -28,24 +30,60 @@ void copy_bytes(std::span<const std::byte> bytes, at::Tensor target) {
 
 fs::path checkpoints_of(const fs::path& run) {
   std::error_code ec;
+  // Where it saved last, if there is something; one that was set aside has its own beside the note.
+  for (const std::string& place : checkpoint_places(run)) {
+    if (is_s3_address(place) || fs::is_directory(place, ec)) return place;
+  }
   // The folder inside comes first: a run that was set aside still names its old place.
   if (fs::is_directory(run / "checkpoints", ec)) return run / "checkpoints";
   if (!fs::exists(run / "config.toml", ec)) return run;
   const fs::path named = load_config(run / "config.toml").checkpoint.dir;
-  return fs::is_directory(named, ec) ? named : run;
+  return is_s3_address(named.string()) || fs::is_directory(named, ec) ? named : run;
 }
+
+namespace {
+
+Checkpoint newest_in(const fs::path& place, const fs::path& asked) {
+  auto newest = CheckpointStore(place, 1).newest(CheckpointStore::Damaged::leave);
+  if (newest) return std::move(*newest);
+  throw usage_error(fmt::format("{} holds no checkpoint", asked.string()), "the run has not saved one yet");
+}
+
+// A run that moved its checkpoints may not have saved one in the new place yet.
+Checkpoint newest_of_run(const fs::path& run) {
+  for (const std::string& place : checkpoint_places(run)) {
+    const CheckpointStore store(place, 1);
+    if (!store.list().empty()) return newest_in(place, run);
+  }
+  return newest_in(checkpoints_of(run), run);
+}
+
+// One object: through a store of its folder, which knows how to read it.
+Checkpoint open_object(const std::string& address) {
+  const size_t slash = address.rfind('/');
+  const auto target = CheckpointTarget::at(address.substr(0, slash));
+  for (const StoredFile& file : target->list()) {
+    if (file.name == address.substr(slash + 1)) return target->open(file, CheckpointTarget::Part::whole);
+  }
+  throw usage_error(fmt::format("there is no checkpoint at {}", address),
+                    "give a .safetensors file, a folder of checkpoints, or a run's folder");
+}
+
+}  // namespace
 
 Checkpoint open_checkpoint(const fs::path& path) {
   std::error_code ec;
+  if (is_s3_address(path.string())) {
+    if (!path.string().ends_with(".safetensors")) return newest_in(path, path);
+    Checkpoint checkpoint = open_object(path.string());
+    checkpoint.verify();
+    return checkpoint;
+  }
   if (!fs::exists(path, ec)) {
     throw usage_error(fmt::format("there is no checkpoint at {}", path.string()),
                       "give a .safetensors file or a run's folder");
   }
-  if (fs::is_directory(path, ec)) {
-    auto newest = CheckpointStore(checkpoints_of(path), 1).newest(CheckpointStore::Damaged::leave);
-    if (newest) return std::move(*newest);
-    throw usage_error(fmt::format("{} holds no checkpoint", path.string()), "the run has not saved one yet");
-  }
+  if (fs::is_directory(path, ec)) return newest_of_run(path);
   Checkpoint checkpoint = Checkpoint::open(path);
   checkpoint.verify();
   return checkpoint;

@@ -21,10 +21,11 @@ void load_weights(const Checkpoint& checkpoint, Model& model);
 /// Copies both moments. Throws Error if the checkpoint holds none.
 void load_moments(const Checkpoint& checkpoint, AdamW& optimizer);
 
-/// Where a run keeps its checkpoints: RUN/checkpoints, else the checkpoint.dir of RUN/config.toml, else RUN itself.
+/// Where a run keeps its checkpoints: what its note of places says (checkpoint/places.h), else RUN/checkpoints, else
+/// the checkpoint.dir of RUN/config.toml, else RUN itself. A folder, or "s3://BUCKET/PREFIX".
 std::filesystem::path checkpoints_of(const std::filesystem::path& run);
-/// A file, or the newest good checkpoint of a run's folder (nothing is changed there); every byte verified. Throws
-/// usage Error where there is none.
+/// A file, or the newest good checkpoint of a run's folder or of a folder on S3 (nothing is changed there); every byte
+/// verified. Throws usage Error where there is none.
 Checkpoint open_checkpoint(const std::filesystem::path& path);
 
 struct LoadedModel {

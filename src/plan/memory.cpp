@@ -113,6 +113,7 @@ std::string memory_text(const MemoryPlan& p, int64_t available) {
   text += line("activations", p.activations);
   text += line("logits chunk and its gradient", p.loss_chunk);
   text += line("program and libraries", p.program);
+  if (p.snapshot > 0) text += line("copy to write checkpoints from", p.snapshot);
   text += line("together", p.total());
   text += fmt::format("  {:<34} {:>9} of {} available", "free", shown(available - p.total()), shown(available));
   return text;
@@ -129,6 +130,7 @@ std::string measured_memory_text(const MemoryPlan& p, int64_t tensors, int64_t r
   text += line("weights, gradients, moments", kept, kept);
   text += line("activations and logits chunk", passing, tensors - kept);
   text += line("program and libraries", p.program, resident - tensors);
+  if (p.snapshot > 0) text += line("copy to write checkpoints from", p.snapshot, 0);
   text += line("together", p.total(), resident);
   text += fmt::format("  {:<34} {:>9} {:>9}", "free", "", shown(available));
   return text;

@@ -16,8 +16,11 @@ struct MemoryPlan {
   int64_t activations = 0;  ///< what is kept for the backward pass, at its most
   int64_t loss_chunk = 0;   ///< logits held at a time, and the gradient of the hidden states
   int64_t program = 0;      ///< the program, LibTorch and its scratch space
+  int64_t snapshot = 0;     ///< the copy that checkpoints are written from; plan_memory leaves it 0
 
-  [[nodiscard]] int64_t total() const { return weights + gradients + moments + activations + loss_chunk + program; }
+  [[nodiscard]] int64_t total() const {
+    return weights + gradients + moments + activations + loss_chunk + program + snapshot;
+  }
 };
 
 /// For one device that holds everything. `element`: bytes of a compute value (4 for fp32).

@@ -39,4 +39,8 @@ std::shared_ptr<const ByteSource> open_s3_file(const SourceFile& file, std::stop
 /// environment and shared. Paths are "BUCKET/KEY". Must not outlive main().
 std::shared_ptr<arrow::fs::S3FileSystem> s3_file_system(const std::string& bucket);
 
+/// The same for writing: requests that may pass are tried again for about `patience` seconds, on a lost connection too
+/// and after a stop was asked for. `parallel`: parts of an upload are sent at the same time, by threads of Arrow's.
+std::shared_ptr<arrow::fs::S3FileSystem> s3_write_system(const std::string& bucket, double patience, bool parallel);
+
 }  // namespace mythos

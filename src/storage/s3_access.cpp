@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 namespace mythos {
@@ -46,6 +47,25 @@ class QuickRetries : public arrow::fs::S3RetryStrategy {
   int64_t CalculateDelayBeforeNextRetry(const AWSErrorDetail& /*error*/, int64_t attempted) override {
     return INT64_C(100) << std::min<int64_t>(attempted, 3);
   }
+};
+
+// For writes there is no second place that tries again: a lost connection too, until patience ends.
+class PatientRetries : public arrow::fs::S3RetryStrategy {
+ public:
+  explicit PatientRetries(double patience) : patience_(static_cast<int64_t>(patience * 1000)) {}
+  bool ShouldRetry(const AWSErrorDetail& error, int64_t attempted) override {
+    // What was waited before this attempt: 1/4, 1/2, 1, 2, 4, 4, ... seconds.
+    int64_t waited = 0;
+    for (int64_t i = 0; i < attempted; ++i) waited += pause(i);
+    return error.should_retry && waited < patience_;
+  }
+  int64_t CalculateDelayBeforeNextRetry(const AWSErrorDetail& /*error*/, int64_t attempted) override {
+    return pause(attempted);
+  }
+
+ private:
+  static int64_t pause(int64_t attempted) { return INT64_C(250) << std::min<int64_t>(attempted, 4); }
+  int64_t patience_;  // milliseconds
 };
 
 // Whether this machine has a metadata server (EC2): anything it answers within a second counts. Without this question
@@ -96,13 +116,15 @@ class Library {
   Library(const Library&) = delete;
   Library& operator=(const Library&) = delete;
 
-  std::shared_ptr<arrow::fs::S3FileSystem> system(const std::string& bucket) {
+  // For reading, or with a patience for writing.
+  std::shared_ptr<arrow::fs::S3FileSystem> system(const std::string& bucket, std::optional<double> patience = {},
+                                                  bool parallel = true) {
     const std::lock_guard lock(mutex_);
     if (!begun_.ok()) throw failure(fmt::format("Arrow's S3 cannot be started: {}", begun_.message()));
     const S3Settings settings = s3_settings();
     const std::string region = region_for(settings, bucket);
-    auto& slot = systems_[environment_key() + region];
-    if (!slot) slot = make(settings, region, bucket);
+    auto& slot = systems_[fmt::format("{}{}\n{} {}", environment_key(), region, patience.value_or(-1), parallel)];
+    if (!slot) slot = make(settings, region, bucket, patience, parallel);
     return slot;
   }
 
@@ -120,7 +142,8 @@ class Library {
   }
 
   static std::shared_ptr<arrow::fs::S3FileSystem> make(const S3Settings& settings, const std::string& region,
-                                                       const std::string& bucket) {
+                                                       const std::string& bucket, std::optional<double> patience,
+                                                       bool parallel) {
     arrow::fs::S3Options options;
     options.ConfigureDefaultCredentials();
     if (options.GetAccessKey().empty()) options.ConfigureAnonymousCredentials();
@@ -131,6 +154,11 @@ class Library {
     options.connect_timeout = 5;
     options.request_timeout = 10;  // without a byte
     options.retry_strategy = std::make_shared<QuickRetries>();
+    if (patience) {
+      options.retry_strategy = std::make_shared<PatientRetries>(*patience);
+      options.background_writes = parallel;
+      options.allow_delayed_open = true;  // a small object is one request
+    }
     if (!settings.proxy.empty()) {
       auto proxy = arrow::fs::S3ProxyOptions::FromUri(settings.proxy);
       if (!proxy.ok()) throw usage_error("the proxy variable in the environment is not an address", "http://HOST:PORT");
@@ -239,13 +267,17 @@ Error s3_error(const arrow::Status& status, const std::string& doing, const std:
       return usage_error(begin + "there is no such bucket", "check its name and the account");
     case S3Trouble::no_key:
       return usage_error(begin + "there is no such object", "check the address");
-    case S3Trouble::denied:
+    case S3Trouble::denied: {
       if (has_credentials(address)) {
+        const bool writes = doing == "write" || doing == "delete" || doing == "move";
         return failure(begin + "access denied with the credentials in use",
-                       "they need s3:ListBucket and s3:GetObject there; AWS_PROFILE chooses others");
+                       fmt::format("they need {} there; AWS_PROFILE chooses others",
+                                   writes ? "s3:ListBucket, s3:GetObject, s3:PutObject and s3:DeleteObject"
+                                          : "s3:ListBucket and s3:GetObject"));
       }
       return failure(begin + "access denied, and no credentials were found",
                      "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or run aws configure");
+    }
     case S3Trouble::bad_credentials:
       return failure(begin + "the server does not take the credentials",
                      "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, or the profile");
@@ -297,5 +329,9 @@ void pause_s3(int attempt, const std::stop_token& stop, const std::string& doing
 }
 
 std::shared_ptr<arrow::fs::S3FileSystem> s3_file_system(const std::string& bucket) { return library().system(bucket); }
+
+std::shared_ptr<arrow::fs::S3FileSystem> s3_write_system(const std::string& bucket, double patience, bool parallel) {
+  return library().system(bucket, patience, parallel);
+}
 
 }  // namespace mythos

@@ -2,29 +2,17 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "checkpoint/places.h"
 #include "train/run_parts.h"
 
 namespace mythos {
 namespace fs = std::filesystem;
 
-fs::path set_run_aside(const fs::path& dir) {
-  fs::path plain = dir.lexically_normal();
-  if (!plain.has_filename()) plain = plain.parent_path();  // "runs/x/"
-  if (plain.filename() == "." || plain.filename() == "..") plain = fs::weakly_canonical(plain);
-  for (int n = 1;; ++n) {
-    const fs::path target = plain.parent_path() / fmt::format("{}.{}", plain.filename().string(), n);
-    std::error_code ec;
-    if (fs::exists(fs::symlink_status(target, ec))) continue;
-    fs::rename(plain, target, ec);
-    if (ec) throw failure(fmt::format("cannot set {} aside as {}: {}", dir.string(), target.string(), ec.message()));
-    return target;
-  }
-}
-
 namespace {
 
 // Whether checkpoints lie somewhere else than in the run's folder.
 bool checkpoints_outside(const Run& run) {
+  if (run.store->is_remote()) return true;
   const fs::path inside = fs::weakly_canonical(run.store->dir()).lexically_relative(fs::weakly_canonical(run.dir));
   return inside.empty() || *inside.begin() == "..";
 }
@@ -40,7 +28,8 @@ std::unique_ptr<FolderLock> lock(const fs::path& folder) {
 void lock_folders(Run& run) {
   std::error_code ec;
   if (!run.lock && fs::is_directory(run.dir, ec)) run.lock = lock(run.dir);
-  if (!run.checkpoint_lock && checkpoints_outside(run) && fs::is_directory(run.store->dir(), ec)) {
+  if (!run.checkpoint_lock && !run.store->is_remote() && checkpoints_outside(run) &&
+      fs::is_directory(run.store->dir(), ec)) {
     run.checkpoint_lock = lock(run.store->dir());
   }
 }
@@ -51,18 +40,26 @@ void enter_folders(Run& run, bool fresh) {
     lock_folders(run);  // nobody trains there
     run.lock.reset();
     run.checkpoint_lock.reset();
-    if (checkpoints_outside(run) && fs::exists(run.store->dir(), ec))
-      log::info("the old checkpoints are set aside as {}", set_run_aside(run.store->dir()).string());
-    if (fs::exists(run.dir, ec)) log::info("the old run is set aside as {}", set_run_aside(run.dir).string());
+    const bool there = run.store->is_remote() ? !run.store->list().empty() : fs::exists(run.store->dir(), ec);
+    std::string old_checkpoints;
+    if (checkpoints_outside(run) && there) {
+      old_checkpoints = run.store->set_all_aside();
+      log::info("the old checkpoints are set aside as {}", old_checkpoints);
+    }
+    if (fs::exists(run.dir, ec)) {
+      const fs::path old = set_folder_aside(run.dir);
+      log::info("the old run is set aside as {}", old.string());
+      if (!old_checkpoints.empty()) remember_checkpoint_place(old, old_checkpoints);
+    }
   }
   make_folder(run.dir);
-  make_folder(run.store->dir());
+  if (!run.store->is_remote()) make_folder(run.store->dir());
   lock_folders(run);
-  const bool goes_on_here = run.checkpoint && run.checkpoint->path().parent_path() == run.store->dir();
-  if (!goes_on_here && !run.store->list().empty()) {
+  if ((fresh || !run.holds_checkpoints) && !run.store->list().empty()) {
     throw refusal(fmt::format("another run has begun in {} just now", run.dir.string()), "start again");
   }
   run.store->prepare();
+  remember_checkpoint_place(run.dir, run.store->dir().string());
 }
 
 }  // namespace mythos

@@ -6,12 +6,14 @@
 #include "base/machine.h"
 #include "base/units.h"
 #include "checkpoint/layout.h"
+#include "checkpoint/places.h"
 #include "data/documents.h"
 #include "data/tokenizer_source.h"
 #include "infer/generate.h"
 #include "step/gemm_rate.h"
 #include "storage/storage.h"
 #include "train/run_parts.h"
+#include "train/saver.h"
 
 #include <algorithm>
 
@@ -31,10 +33,62 @@ int64_t Run::n_held_out() const {
 
 namespace {
 
+// Where this run's checkpoints were before, as far as that is known: by its own note, by its last configuration.
+std::vector<std::string> earlier_places(const Run& run) {
+  std::vector<std::string> places = checkpoint_places(run.dir);
+  std::error_code ec;
+  try {
+    if (fs::exists(run.dir / "config.toml", ec)) places.push_back(load_config(run.dir / "config.toml").checkpoint.dir);
+  } catch (const Error&) {  // a file from elsewhere: the note counts
+  }
+  if (fs::is_directory(run.dir / "checkpoints", ec)) places.push_back((run.dir / "checkpoints").string());
+  std::vector<std::string> out;
+  for (std::string& place : places) {
+    const auto is_it = [&](const std::string& other) { return same_place(place, other); };
+    if (!is_it(run.store->dir().string()) && std::none_of(out.begin(), out.end(), is_it)) out.push_back(place);
+  }
+  return out;
+}
+
+// A newer checkpoint of this run in an earlier checkpoint.dir, if there is one.
+void look_in_earlier_places(Run& run) {
+  const bool none_here = !run.checkpoint;
+  for (const std::string& place : earlier_places(run)) {
+    try {
+      const CheckpointStore there(place, 1);
+      const auto steps = there.list();
+      if (run.checkpoint && (steps.empty() || steps.back() <= run.checkpoint->meta.step)) continue;
+      auto newest = there.newest(CheckpointStore::Damaged::leave);
+      if (newest && (!run.checkpoint || newest->meta.step > run.checkpoint->meta.step)) {
+        run.checkpoint = std::move(newest);
+        run.moved_from = place;
+        continue;
+      }
+      // Not there at all is not the same as empty: it may not be mounted.
+      std::error_code ec;
+      if (!there.is_remote() && !fs::is_directory(place, ec)) throw failure("there is no such folder");
+    } catch (const Error& e) {
+      if (!none_here) {
+        log::warn("the earlier checkpoint.dir {} was not looked into: {}", place, e.line());
+        continue;
+      }
+      throw Error(e.code(),
+                  fmt::format("{} holds no checkpoint, and those of before in {} cannot be used: {}",
+                              run.store->dir().string(), place, e.what()),
+                  "bring them back or put them into checkpoint.dir, or start anew with --fresh");
+    }
+  }
+  if (run.moved_from.empty()) return;
+  log::warn("checkpoint.dir was {} and is {} now: going on from {} there, saving here from now on", run.moved_from,
+            run.store->dir().string(), run.checkpoint->path().string());
+}
+
 // What the run goes on from: its own newest checkpoint, or for a run that begins the one named by --from.
 void find_checkpoint(Run& run, const TrainRequest& request) {
   if (!request.fresh) {
     run.checkpoint = run.store->newest();
+    run.holds_checkpoints = !run.store->list().empty();
+    look_in_earlier_places(run);
     if (run.checkpoint) {
       const auto& state = run.checkpoint->meta.state;
       if (state.is_object() && state.contains("from") && state["from"].is_string()) run.from = state["from"];
@@ -162,8 +216,19 @@ Run prepare_run(const TrainRequest& request) {
   run.memory = plan_memory(run.config.model, run.batch.micro_batch, run.config.train.seq_len, most_loops, run.recompute,
                            element);
   const int64_t size = checkpoint_bytes(run.config.model);
+  // A copy to save from is worth having, but nothing that a run must end for.
+  const int64_t copy = snapshot_bytes(run.config.model);
+  run.saves_in_background =
+      run.config.checkpoint.background && (!run.device.is_cpu() || run.memory.total() + copy <= available);
+  if (run.device.is_cpu() && run.saves_in_background) run.memory.snapshot = copy;
+  if (run.config.checkpoint.background && !run.saves_in_background) {
+    log::warn(
+        "training will wait for each checkpoint to be written: a copy to write from takes {}, and memory has no "
+        "room for it beside the run",
+        bytes_text(static_cast<double>(copy)));
+  }
   // What keep_last no longer keeps makes room.
-  if (!request.fresh && run.checkpoint && run.checkpoint->path().parent_path() == run.store->dir()) run.store->prune();
+  if (!request.fresh && run.holds_checkpoints) run.store->prune();
   check_machine(run, size, request);
 
   // Only now, with all of it known to be good, is anything created or moved.

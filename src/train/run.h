@@ -50,6 +50,9 @@ struct Run {
   MemoryPlan memory;                     ///< predicted
   double gemm_rate = 0;                  ///< FLOP/s measured here on this model's shapes
   std::optional<Checkpoint> checkpoint;  ///< what the run goes on from
+  bool holds_checkpoints = false;        ///< checkpoint.dir did, when the run was looked at
+  std::string moved_from;                ///< the place of `checkpoint`, if it is an earlier checkpoint.dir of this run
+  bool saves_in_background = true;       ///< there is memory for a copy to write from
   std::string from;                      ///< where it began, if from another run's checkpoint
   bool weights_only = false;
   bool data_from_start = false;  ///< forced: the saved position does not fit the data
@@ -71,8 +74,5 @@ struct Run {
 /// not forced. Only once all of that is settled is a folder created, or with `fresh` set aside; of a
 /// run to go on with, damaged checkpoints are renamed and those that keep_last no longer keeps removed before.
 Run prepare_run(const TrainRequest& request);
-
-/// Moves a folder out of the way: DIR.1, DIR.2, ... the first free one, which is returned.
-std::filesystem::path set_run_aside(const std::filesystem::path& dir);
 
 }  // namespace mythos

@@ -135,6 +135,7 @@ void compare_with_checkpoint(Run& run, bool force) {
   }
   const RunConfig before = parse_config(checkpoint.meta.config, "the checkpoint's config", run.config.run.name);
   std::vector<std::string> refused;
+  std::vector<std::string> others;
   bool schedule_moves = false;
   for (const auto& d : diff(before, without_secrets(run.config))) {
     if (d.bearing == Bearing::model) continue;  // compared above, as it was resolved
@@ -144,7 +145,10 @@ void compare_with_checkpoint(Run& run, bool force) {
       continue;
     }
     const std::string text = fmt::format("{} was {}, now {}", d.key, d.a, d.b);
-    if (d.bearing == Bearing::nothing) continue;
+    if (d.bearing == Bearing::nothing) {
+      others.push_back(text);
+      continue;
+    }
     schedule_moves = schedule_moves || d.bearing == Bearing::batch || d.bearing == Bearing::schedule;
     if (d.bearing == Bearing::batch) {
       log::info("note: {}: steps and learning rate follow the new batch", text);
@@ -153,6 +157,7 @@ void compare_with_checkpoint(Run& run, bool force) {
       if (d.bearing == Bearing::data || d.key == "train.seq_len") run.data_from_start = true;
     }
   }
+  if (!others.empty()) log::info("note: since step {}: {}", run.first_step(), fmt::join(others, "; "));
   if (schedule_moves && (refused.empty() || force)) say_schedule_change(run, before);
   if (refused.empty()) return;
   if (!force) {

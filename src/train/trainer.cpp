@@ -11,10 +11,13 @@
 #include "step/gemm_rate.h"
 #include "step/train_step.h"
 #include "train/metrics.h"
+#include "train/resume.h"
 #include "train/run_parts.h"
+#include "train/saver.h"
 
 #include <chrono>
 #include <cmath>
+#include <deque>
 
 #ifndef MYTHOS_VERSION
 #define MYTHOS_VERSION "unknown"
@@ -40,6 +43,8 @@ class Trainer {
         step_(model_, optimizer_),
         schedule_(run.schedule()),
         loader_(run.loader.get()),
+        saver_(*run.store,
+               {.every = config_.checkpoint.every, .steps = run.batch.steps, .background = run.saves_in_background}),
         done_(run.first_step()) {
     restore();
     metrics_ = std::make_unique<MetricsFile>(run_.dir / "metrics.jsonl", done_);
@@ -54,7 +59,7 @@ class Trainer {
             .tokens = tokens_,
             .loss = last_.step > 0 ? last_.loss : std::nan(""),
             .run = run_.dir,
-            .checkpoint = saved_ >= 0 ? run_.store->path_of(saved_) : std::filesystem::path()};
+            .checkpoint = last_checkpoint()};
   }
 
  private:
@@ -67,16 +72,16 @@ class Trainer {
       if (last || done_ % config_.log.every == 0 || done_ == first_ + 1) log_step();
       if (config_.log.eval_every > 0 && done_ % config_.log.eval_every == 0 && !last) evaluate_now();
       if (config_.log.sample_every > 0 && done_ % config_.log.sample_every == 0 && !last) watch(done_);
-      if (!last && config_.checkpoint.every > 0 && done_ % config_.checkpoint.every == 0) save(false);
+      if (!last && config_.checkpoint.every > 0 && done_ % config_.checkpoint.every == 0) save(Save::soon);
       if (!last && limit_reached()) {
-        save(true);
+        save(Save::last);
         return 0;
       }
       if (stop_requested()) break;
     }
     log::live_line("");
     if (stop_requested() && done_ < run_.batch.steps) return stop();
-    save(true);
+    save(Save::last);
     evaluate_now();
     watch(done_);
     log::info("done: {} steps, {} tokens in {}; the last checkpoint is {}", with_commas(done_), with_commas(tokens_),
@@ -94,7 +99,7 @@ class Trainer {
         optimizer_.set_steps(c.meta.state.value("optimizer_steps", c.meta.step));
         tokens_ = c.meta.tokens;
         seconds_before_ = c.meta.state.value("seconds", 0.0);
-        saved_ = c.meta.step;
+        resumed_from_ = c.path();
         const int64_t threads = c.meta.state.value("threads", run_.threads);
         if (threads != run_.threads) {
           log::warn(
@@ -106,6 +111,9 @@ class Trainer {
       }
       log::info("going on from {}: step {} of {}, {} tokens, next lr {:.2e}", c.path().string(), with_commas(done_),
                 with_commas(run_.batch.steps), with_commas(tokens_), schedule_.rate(done_));
+      const StateNorms norms = state_norms(model_.parameters(), optimizer_);
+      log::info("norms: weights {:.6g}, first moments {:.6g}, second moments {:.6g}", norms.weights,
+                norms.first_moments, norms.second_moments);
     } else {
       initialize(model_.parameters(), config_.model, static_cast<uint64_t>(config_.train.seed));
     }
@@ -128,22 +136,15 @@ class Trainer {
                  .n_loops = loops_,
                  .recompute = run_.recompute,
                  .loss_tokens = static_cast<double>(run_.batch.global_batch_tokens)});
+    // Where the run goes on, its whole next batch is read first, to be compared before anything is computed.
+    if (done_ == first_ && first_ > 0 && !read_first_batch()) return false;
+    BatchHash batch;
     std::vector<int32_t> row(static_cast<size_t>(seq_len) + 1);
     for (int64_t micro = 0; micro < run_.batch.grad_accum; ++micro) {
       at::Tensor ids = at::empty({rows, seq_len + 1}, at::kLong);
       for (int64_t r = 0; r < rows; ++r) {
-        bool there = false;
-        try {
-          there = next_row(row);
-        } catch (const Stopped&) {
-          if (stop_requested()) return false;
-          throw;
-        }
-        if (!there) {
-          throw failure(fmt::format("the data ended after {} of {} steps: {} tokens were there", with_commas(done_),
-                                    with_commas(run_.batch.steps), with_commas(tokens_)),
-                        "set data.epochs = 0 to go round it, or give the run fewer steps");
-        }
+        if (!take_row(row)) return false;
+        batch.add(row);
         std::copy(row.begin(), row.end(), ids.mutable_data_ptr<int64_t>() + r * (seq_len + 1));
       }
       step_.micro_step(ids.narrow(1, 0, seq_len).contiguous(), ids.narrow(1, 1, seq_len).contiguous());
@@ -181,9 +182,40 @@ class Trainer {
                  {"memory_bytes", last_.memory_bytes},
                  {"data_wait", last_.data_wait},
                  {"loops", loops_},
+                 {"batch", batch.text()},
                  {"seconds", seconds}};
     metrics_->write(line);
     return true;
+  }
+
+  bool read_first_batch() {
+    BatchHash batch;
+    std::vector<int32_t> row(static_cast<size_t>(config_.train.seq_len) + 1);
+    std::deque<std::vector<int32_t>> rows;
+    while (static_cast<int64_t>(rows.size()) < run_.batch.grad_accum * run_.batch.micro_batch) {
+      if (!take_row(row)) return false;
+      batch.add(row);
+      rows.push_back(row);
+    }
+    log::info("the next batch is {} ({} rows)", batch.text(), rows.size());
+    ahead_ = std::move(rows);
+    return true;
+  }
+
+  // The next row to train on; false if a stop was asked for.
+  bool take_row(std::vector<int32_t>& row) try {
+    if (!ahead_.empty()) {
+      row = std::move(ahead_.front());
+      ahead_.pop_front();
+    } else if (!next_row(row)) {
+      throw failure(fmt::format("the data ended after {} of {} steps: {} tokens were there", with_commas(done_),
+                                with_commas(run_.batch.steps), with_commas(tokens_)),
+                    "set data.epochs = 0 to go round it, or give the run fewer steps");
+    }
+    return true;
+  } catch (const Stopped&) {
+    if (stop_requested()) return false;
+    throw;
   }
 
   // The next row of the data; where there is none, or an error instead, what was trained so far is saved first.
@@ -193,21 +225,21 @@ class Trainer {
     } catch (const Stopped&) {
       throw;
     } catch (const Error&) {
-      save(false);
+      save(Save::now);
       throw;
     }
-    save(false);
+    save(Save::now);
     return false;
   }
 
   [[noreturn]] void not_finite(const StepResult& result) const {
     const bool loss = !std::isfinite(result.loss);
-    throw failure(
-        fmt::format("the {} of step {} is {}: the weights were not touched, {}", loss ? "loss" : "gradient norm",
-                    done_ + 1, loss ? result.loss : result.gradient_norm,
-                    saved_ >= 0 ? fmt::format("and the checkpoint {} is intact", run_.store->path_of(saved_).string())
-                                : "and no checkpoint was written yet"),
-        "start again with a lower train.lr and --force; the run goes on from its last checkpoint");
+    throw failure(fmt::format("the {} of step {} is {}: the weights were not touched, {}",
+                              loss ? "loss" : "gradient norm", done_ + 1, loss ? result.loss : result.gradient_norm,
+                              last_checkpoint().empty()
+                                  ? "and no checkpoint was written yet"
+                                  : fmt::format("and the checkpoint {} is intact", last_checkpoint().string())),
+                  "start again with a lower train.lr and --force; the run goes on from its last checkpoint");
   }
 
   void fill_speed(double seconds, double wait, int64_t steps) {
@@ -264,9 +296,15 @@ class Trainer {
     log::live_line(fmt::format("{} | {} left", text, left));
   }
 
-  // Writes the state after the last completed step. A failure is the end only at the end.
-  void save(bool final) {
-    if (saved_ == done_ || done_ == 0) return;
+  enum class Save {
+    soon,  // while training goes on; a failure is a warning
+    now,   // before an error ends the run; a failure is a warning
+    last,  // a failure is the run's
+  };
+
+  // Saves the state after the last completed step.
+  void save(Save how) {
+    if (done_ == 0 || done_ == first_) return;
     CheckpointMeta meta;
     meta.step = done_;
     meta.tokens = tokens_;
@@ -286,23 +324,27 @@ class Trainer {
     meta.libtorch = libtorch_version();
     meta.host = host_name();
     meta.device = device_name(run_.device);
-    std::vector<at::Tensor> copies;
+    TrainingState state;
+    state.tensors = training_tensors(model_, optimizer_, state.copies);
+    if (how == Save::soon) return saver_.save_soon(meta, std::move(state));
     try {
-      const auto begin = Clock::now();
-      const auto path = run_.store->save(meta, training_tensors(model_, optimizer_, copies));
-      saved_ = done_;
-      log::info("saved {} in {:.1f} s", path.string(), seconds_since(begin));
+      saver_.save_now(meta, state, !stop_requested());
     } catch (const Error& e) {
-      if (final) throw;
-      log::warn("no checkpoint at step {}: {}; the next try is in {} steps", done_, e.line(), config_.checkpoint.every);
+      if (how == Save::last) throw;
+      log::warn("no checkpoint at step {}: {}", done_, e.line());
     }
+  }
+
+  // Empty if there is none.
+  std::filesystem::path last_checkpoint() const {
+    return saver_.saved() >= 0 ? run_.store->path_of(saver_.saved()) : resumed_from_;
   }
 
   int stop() {
     const int number = stop_signal();
     log::info("stopping on signal {} after step {}", number, done_);
-    if (done_ > first_) save(true);
-    log::info("stopped; the same command goes on from step {}", std::max<int64_t>(saved_, 0));
+    save(Save::last);
+    log::info("stopped; the same command goes on from step {}", done_);
     return 128 + number;
   }
 
@@ -363,9 +405,12 @@ class Trainer {
   TrainStep step_;
   Schedule schedule_;
   RowLoader* loader_;
+  Saver saver_;
   std::unique_ptr<MetricsFile> metrics_;
   Json position_;
-  int64_t done_ = 0, first_ = 0, saved_ = -1, tokens_ = 0, loops_ = 0;
+  std::filesystem::path resumed_from_;
+  std::deque<std::vector<int32_t>> ahead_;  // what is left of the first batch
+  int64_t done_ = 0, first_ = 0, tokens_ = 0, loops_ = 0;
   double seconds_before_ = 0, train_seconds_ = 0, window_seconds_ = 0, window_wait_ = 0;
   int64_t window_steps_ = 0;
   StepMetrics last_;

@@ -150,6 +150,22 @@ TEST(AtomicFile, OverwritesOnlyWhatWasWritten) {
   EXPECT_EQ(read_file(dir / "x"), "01AB");
 }
 
+// Large files are sent to the disk as they grow: that changes nothing of what is in them.
+TEST(AtomicFile, PacedFilesAreTheSame) {
+  const Scratch scratch;
+  std::string text(size_t{3} << 20, '\0');
+  std::string all;
+  AtomicFile file(scratch / "large");
+  for (int i = 0; i < 11; ++i) {
+    for (size_t k = 0; k < text.size(); ++k) text[k] = static_cast<char>(k * 31 + static_cast<size_t>(i));
+    file.write(text);
+    file.pace();
+    all += text;
+  }
+  file.commit();
+  EXPECT_TRUE(read_file(scratch / "large") == all);
+}
+
 TEST(AtomicFile, TwoWritersOfOneTargetDoNotMix) {
   const Scratch dir;
   AtomicFile a(dir / "x");
@@ -301,6 +317,18 @@ TEST(StaleTemporaries, FilesOfOtherNamesStay) {
   remove_stale_temporaries(dir.path());
   EXPECT_EQ(dir.entries(), names.size());
   EXPECT_NO_THROW(remove_stale_temporaries(dir / "none"));
+}
+
+TEST(SetFolderAside, TakesTheFirstFreeNameAndKeepsEverything) {
+  const Scratch scratch;
+  for (int n = 1; n <= 2; ++n) {
+    fs::create_directory(scratch / "run");
+    put(scratch / "run/file", std::to_string(n));
+    EXPECT_EQ(set_folder_aside((scratch / "run").string() + "/"), scratch / ("run." + std::to_string(n)));
+    EXPECT_EQ(read_file(scratch / ("run." + std::to_string(n)) / "file"), std::to_string(n));
+  }
+  EXPECT_FALSE(fs::exists(scratch / "run"));
+  EXPECT_TRUE(contains(error_of([&] { set_folder_aside(scratch / "none"); }), "cannot set"));
 }
 
 TEST(MakeFolder, MakesParentsAndAcceptsWhatExists) {

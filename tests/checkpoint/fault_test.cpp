@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 
 #include <cerrno>
+#include <cstring>
 
 namespace {
 
@@ -23,6 +24,21 @@ struct Plan {
   int calls = 0;
   std::string trace;
 } plan;
+
+// A file system that cannot rename, or copies instead (as mounts of object stores do).
+struct Renaming {
+  int error = 0;
+  bool copies = false;
+} renaming;
+
+int copy_instead(const char* from, const char* to) {
+  std::ifstream in(from, std::ios::binary);
+  std::ofstream out(to, std::ios::binary | std::ios::trunc);
+  out << in.rdbuf();
+  out.close();
+  // The file keeps its place, as no file that is renamed over another does.
+  return out.good() ? ::unlink(from) : -1;
+}
 
 // Whether the call is to fail; dies here if it is to be the last.
 bool strikes(char kind) {
@@ -52,7 +68,12 @@ ssize_t write(int fd, const void* data, size_t size) {
   return ::writev(fd, &part, 1);
 }
 int fsync(int fd) { return strikes(is_folder(fd) ? 'd' : 's') ? -1 : 0; }
-int rename(const char* from, const char* to) { return strikes('r') ? -1 : ::renameat(AT_FDCWD, from, AT_FDCWD, to); }
+int rename(const char* from, const char* to) {
+  if (strikes('r')) return -1;
+  errno = renaming.error;
+  if (renaming.error != 0) return -1;
+  return renaming.copies ? copy_instead(from, to) : ::renameat(AT_FDCWD, from, AT_FDCWD, to);
+}
 int fallocate(int, int, off_t, off_t) {
   if (strikes('a')) return -1;
   errno = EOPNOTSUPP;
@@ -84,6 +105,7 @@ class FaultTest : public CheckpointTest {
   }
   void TearDown() override {
     plan = {};
+    renaming = {};
     CheckpointTest::TearDown();
   }
 
@@ -181,18 +203,127 @@ TEST_F(FaultTest, ReplacingTheSameStep) {
 
 // Where files cannot be renamed, as on some mounts of object stores, that shows before the first step.
 TEST_F(FaultTest, C4NoRenameShowsAtTheStart) {
-  CheckpointStore store(dir_, 2);
-  for (const int error : {ENOSYS, EOPNOTSUPP, EXDEV}) {
-    plan = {true, Fault::error, 3, error, 0, ""};
-    const std::string line = error_line([&] { store.prepare(); });
-    EXPECT_EQ(plan.trace, "wsr");
-    plan.armed = false;
-    EXPECT_NE(line.find("renaming to"), std::string::npos) << line;
+  for (const int error : {ENOSYS, EOPNOTSUPP, EXDEV, EPERM, 0}) {
+    const fs::path folder = root_ / fmt::format("mounted_{}", error);
+    renaming = {error, error == 0};
+    CheckpointStore store(folder, 2);
+    store.prepare();
+    EXPECT_TRUE(fs::exists(folder / ".marks_whole_files")) << error;
+    EXPECT_NE(logged().find(error == 0 ? "renaming makes a copy" : std::strerror(error)), std::string::npos) << error;
+    for (const int64_t step : {10, 20, 30, 40}) {
+      store.save(few_meta(step), (step % 20 == 0 ? new_ : old_).tensors);
+      EXPECT_TRUE(fs::exists(store.path_of(step).string() + ".complete"));
+    }
+    EXPECT_EQ(store.list(), (std::vector<int64_t>{30, 40}));
+    EXPECT_TRUE(holds(*store.newest(), new_));
+    store.prepare();
+    size_t files = 0;
+    for (const auto& e : fs::directory_iterator(folder)) files += e.is_regular_file();
+    EXPECT_EQ(files, 5U) << "two, their marks, and the mode: nothing else lies about";
+
+    // Damaged ones and those gone back from do not count any more, without being renamed.
+    flip_bit(store.path_of(40), 70'000, 1);
+    EXPECT_TRUE(holds(*store.newest(), old_));
+    EXPECT_EQ(store.list(), std::vector<int64_t>{30});
+    store.set_aside_newer(20);
+    EXPECT_EQ(store.list(), std::vector<int64_t>{});
+    EXPECT_NE(error_line([&] { (void)store.newest(); }).find("no checkpoint in"), std::string::npos);
+    store.save(few_meta(40), old_.tensors);
+    EXPECT_EQ(store.list(), std::vector<int64_t>{40});
+    EXPECT_TRUE(holds(*store.newest(), old_));
   }
   // A folder that cannot be synced is no reason to stop.
-  plan = {true, Fault::error, 4, EINVAL, 0, ""};
+  renaming = {};
+  CheckpointStore store(dir_, 2);
+  plan = {true, Fault::error, 9, EINVAL, 0, ""};
   EXPECT_NO_THROW(store.prepare());
-  EXPECT_EQ(plan.trace, "wsrd");
+  EXPECT_EQ(plan.trace, "wswsrwsrd");
+}
+
+class MarkTest : public FaultTest {
+ protected:
+  void SetUp() override {
+    FaultTest::SetUp();
+    fs::remove_all(dir_);
+    renaming.error = ENOSYS;
+    CheckpointStore store(dir_, 2);
+    store.prepare();
+    store.save(few_meta(10), old_.tensors);
+  }
+};
+
+// Every call of a save that ends with a mark, failing or being the last.
+TEST_F(MarkTest, C1EveryCallFailsOrIsTheLast) {
+  EXPECT_EQ(save(Fault::none, 0, 0), "");
+  const int calls = plan.calls;
+  ASSERT_GT(calls, 50);
+  EXPECT_TRUE(plan.trace.ends_with("wsws")) << plan.trace;
+  for (int at = 1; at <= calls; ++at) {
+    CheckpointStore(dir_, 2).set_aside_newer(10);
+    for (const std::string& name : names()) {
+      if (name.starts_with("step_0000020")) fs::remove(dir_ / name);
+    }
+    if (at % 3 == 0) {
+      EXPECT_NE(save(Fault::error, at, at % 2 == 0 ? ENOSPC : EIO), "") << at;
+      for (const std::string& name : names()) EXPECT_FALSE(name.starts_with("step_0000020")) << name;
+    } else {
+      const pid_t child = ::fork();
+      if (child == 0) {
+        save(Fault::die, at, 0);
+        ::_exit(0);
+      }
+      int status = 0;
+      ASSERT_EQ(::waitpid(child, &status, 0), child);
+      ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 9) << at;
+    }
+    CheckpointStore store(dir_, 2);
+    const auto before = store.newest();
+    ASSERT_TRUE(before);
+    EXPECT_TRUE(holds(*before, before->meta.step == 10 ? old_ : new_)) << at;
+    store.prepare();
+    const auto after = store.newest();
+    ASSERT_TRUE(after);
+    EXPECT_EQ(after->meta.step, before->meta.step) << at;
+    EXPECT_EQ(store.list().back(), after->meta.step);
+  }
+}
+
+// C2: an unfinished file is passed over, and when it is all there is, that is a fresh start.
+TEST_F(MarkTest, C2OnlyWhatHasItsMarkCounts) {
+  CheckpointStore store(dir_, 5);
+  for (const int64_t step : {20, 30, 40}) store.save(few_meta(step), new_.tensors);
+  fs::resize_file(store.path_of(40), 100'000);
+  fs::remove(store.path_of(40).string() + ".complete");
+  fs::resize_file(store.path_of(30).string() + ".complete", 0);
+  fs::remove(store.path_of(20).string() + ".complete");
+  fs::remove(store.path_of(20));
+  EXPECT_EQ(store.list(), std::vector<int64_t>{10});
+  // Its mark was cut off, but every byte of it is there and proves itself.
+  EXPECT_EQ(store.newest()->meta.step, 30);
+  EXPECT_NE(logged().find("step_0000040.safetensors was never written to its end"), std::string::npos);
+  store.prepare();
+  EXPECT_EQ(store.list(), (std::vector<int64_t>{10, 30}));
+  EXPECT_FALSE(fs::exists(store.path_of(40)));
+
+  for (const int64_t step : {10, 30}) {
+    fs::resize_file(store.path_of(step), 0);
+    fs::remove(store.path_of(step).string() + ".complete");
+  }
+  EXPECT_EQ(store.newest(), std::nullopt);
+}
+
+// A run moves on to a folder that can rename, or to one that cannot: what is there stays usable.
+TEST_F(MarkTest, TheFolderMayLearnToRename) {
+  renaming.error = 0;
+  CheckpointStore store(dir_, 5);
+  store.prepare();
+  EXPECT_FALSE(fs::exists(dir_ / ".marks_whole_files"));
+  store.save(few_meta(20), new_.tensors);
+  EXPECT_EQ(store.list(), (std::vector<int64_t>{10, 20}));
+  renaming.error = ENOSYS;
+  store.prepare();
+  EXPECT_EQ(store.list(), (std::vector<int64_t>{10, 20}));
+  EXPECT_TRUE(fs::exists(store.path_of(20).string() + ".complete"));
 }
 
 }  // namespace

@@ -10,6 +10,8 @@ Writes {"port": N} when it listens. Each line on stdin is a command, answered by
       "status": S, "code": C, "message": T, "headers": {..}   an S3 error
       "cut": BYTES                                 the connection is closed after so many bytes of the body
       "stall": true                                no answer until the next "clear"
+      "delay": SECONDS                             the answer comes so much later
+      and with "skip": K the first K such requests still go well
   {"do": "clear"}                                  no faults any more, and forgets the requests
   {"do": "requests"}                               [{"method", "path", "query", "signed", "range"}, ..] since "clear"
 """
@@ -17,6 +19,7 @@ import json
 import logging
 import sys
 import threading
+import time
 
 import boto3
 from moto.server import DomainDispatcherApplication, create_backend_app
@@ -52,6 +55,9 @@ class Faults:
                 target = environ["PATH_INFO"] + "?" + environ.get("QUERY_STRING", "")
                 if (fault.get("path", "") in target and fault["times"] > 0
                         and fault.get("method", environ["REQUEST_METHOD"]) == environ["REQUEST_METHOD"]):
+                    if fault.get("skip", 0) > 0:
+                        fault["skip"] -= 1
+                        continue
                     fault["times"] -= 1
                     return fault
         return None
@@ -75,6 +81,9 @@ class Faults:
             headers = [("Content-Type", "application/xml"), ("Content-Length", str(len(body)))]
             start_response(f"{fault['status']} Fault", headers + list(fault.get("headers", {}).items()))
             return [body.encode()]
+        if "delay" in fault:
+            time.sleep(fault["delay"])
+            return self.app(environ, start_response)
         if fault.get("stall"):
             self.released.wait(600)
             return self.app(environ, start_response)

@@ -99,7 +99,7 @@ lora_rank = 2
 )";
 
 /// A folder with text.txt, tokenizer.json and config.toml: 24 steps of two micro-batches, loops drawn from three, a
-/// run in FOLDER/run.
+/// run in FOLDER/run. It waits for its checkpoints: steps so short would leave some out.
 class TinyRun {
  public:
   TinyRun() {
@@ -112,7 +112,7 @@ class TinyRun {
                              "[train]\ndevice = \"cpu\"\nthreads = 1\nseq_len = 16\nmicro_batch = 2\n"
                              "global_batch_tokens = 64\nsteps = 24\nlr = 3e-3\nwarmup_steps = 4\nseed = 7\n"
                              "loops = {choices = [1, 2, 3]}\n"
-                             "[checkpoint]\nevery = 6\nkeep_last = 3\n[log]\nevery = 5\n[run]\ndir = \"" +
+                             "[checkpoint]\nevery = 6\nkeep_last = 3\nbackground = false\n[log]\nevery = 5\n[run]\ndir = \"" +
                              run().string() + "\"\n");
   }
   [[nodiscard]] const fs::path& folder() const { return folder_.path(); }
