@@ -62,7 +62,6 @@ void enter_folders(Run& run, bool fresh) {
   if (!goes_on_here && !run.store->list().empty()) {
     throw refusal(fmt::format("another run has begun in {} just now", run.dir.string()), "start again");
   }
-  run.store->prepare();
 }
 
 }  // namespace mythos
