@@ -19,7 +19,13 @@ FolderLock::FolderLock(const std::filesystem::path& folder, std::string_view doi
   if (fd_ < 0) {
     throw failure(fmt::format("cannot write in {}: {}", folder.string(), std::strerror(errno)), hint);
   }
-  if (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
+  int refused = ::flock(fd_, LOCK_EX | LOCK_NB);
+  // is_held() of another process holds it for an instant.
+  for (int i = 0; i < 20 && refused != 0 && errno == EWOULDBLOCK; ++i) {
+    ::usleep(5000);
+    refused = ::flock(fd_, LOCK_EX | LOCK_NB);
+  }
+  if (refused != 0) {
     const bool taken = errno == EWOULDBLOCK;
     ::close(fd_);
     fd_ = -1;
@@ -31,6 +37,15 @@ FolderLock::FolderLock(const std::filesystem::path& folder, std::string_view doi
 
 FolderLock::~FolderLock() {
   if (fd_ >= 0) ::close(fd_);
+}
+
+bool FolderLock::is_held(const std::filesystem::path& folder) {
+  const auto path = folder / ".lock";
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return false;
+  const bool held = ::flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  ::close(fd);
+  return held;
 }
 
 }  // namespace mythos

@@ -17,6 +17,10 @@ class FolderLock {
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
 
+  /// Whether a process holds it now; changes nothing, and does not make one that wants it just now fail. False where
+  /// nobody ever did, and where the file system has no locks.
+  static bool is_held(const std::filesystem::path& folder);
+
  private:
   int fd_ = -1;
 };

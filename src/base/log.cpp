@@ -1,8 +1,8 @@
 #include "base/log.h"
 
+#include "base/append_file.h"
 #include "base/error.h"
 
-#include <fcntl.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -17,7 +17,7 @@ namespace {
 
 struct State {
   std::mutex mutex;
-  int file = -1;
+  AppendFile file;
   bool keeping = false;
   std::string kept;
   bool quiet = false;
@@ -77,23 +77,19 @@ void write(Level level, std::string_view line) {
     write_all(STDERR_FILENO, text);
     if (!s.live.empty()) write_all(STDERR_FILENO, cut_to_width(s.live));
   }
-  if (s.file >= 0) write_all(s.file, text);
+  s.file.write(text);
   if (s.keeping && s.kept.size() + text.size() <= (size_t{1} << 20)) s.kept += text;
 }
 
 void set_file(const std::filesystem::path& path) {
   State& s = state();
   const std::lock_guard lock(s.mutex);
-  if (s.file >= 0) ::close(s.file);
-  s.file = -1;
+  s.file = AppendFile();
   s.keeping = false;
   const std::string kept = std::exchange(s.kept, {});
   if (path.empty()) return;
-  s.file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (s.file < 0) {
-    throw failure(fmt::format("cannot write the log {}: {}", path.string(), std::strerror(errno)));
-  }
-  write_all(s.file, kept);
+  s.file = AppendFile(path);
+  s.file.write(kept);
 }
 
 void keep_for_file() {

@@ -9,11 +9,12 @@ namespace mythos {
 namespace {
 
 std::atomic<int> requested{0};
+std::atomic<bool> signalled{false};
 static_assert(std::atomic<int>::is_always_lock_free, "a signal handler may only touch lock-free atomics");
 
 extern "C" void on_stop_signal(int number) {
-  int expected = 0;
-  if (requested.compare_exchange_strong(expected, number)) return;
+  request_stop(number);
+  if (!signalled.exchange(true)) return;
   // A closing terminal hangs up twice, once through the shell: that is no second wish.
   if (number != SIGHUP) ::_exit(128 + number);
 }
@@ -33,10 +34,19 @@ void install_stop_handlers() {
   }
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGXFSZ, SIG_IGN);
+  ::signal(SIGTTOU, SIG_IGN);
+}
+
+void request_stop(int number) noexcept {
+  int expected = 0;
+  requested.compare_exchange_strong(expected, number);
 }
 
 int stop_signal() noexcept { return requested.load(std::memory_order_relaxed); }
 
-void clear_stop_request() noexcept { requested.store(0); }
+void clear_stop_request() noexcept {
+  requested.store(0);
+  signalled.store(false);
+}
 
 }  // namespace mythos

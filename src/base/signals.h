@@ -5,11 +5,15 @@
 namespace mythos {
 
 /// Installs the handlers. SIGPIPE and SIGXFSZ are ignored: a closed pipe and a file at its size limit (ulimit -f) are
-/// write errors and not the end. Under nohup SIGHUP stays ignored.
+/// write errors and not the end. So is SIGTTOU: writing to the terminal from the background does not suspend the work.
+/// Under nohup SIGHUP stays ignored.
 void install_stop_handlers();
 /// The signal that asked for a stop, or 0.
 int stop_signal() noexcept;
 inline bool stop_requested() noexcept { return stop_signal() != 0; }
+/// Asks for a stop as if signal `number` had come, unless one was asked for already. The next real signal is still the
+/// first one: it does not end the process at once.
+void request_stop(int number) noexcept;
 /// For tests, and for a command that goes on after a stop it has dealt with.
 void clear_stop_request() noexcept;
 

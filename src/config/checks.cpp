@@ -98,6 +98,12 @@ void check_names(const RunConfig& config, Problems& found) {
     found.add_among({"run.name"}, fmt::format("run.name is '{}', it must be one path component of at most 200 bytes",
                                               describe_name(name)));
   }
+  const std::string& spot = config.run.spot_notice;
+  if (spot != "auto" && spot != "off" && !spot.starts_with("http://") && !spot.starts_with("https://")) {
+    found.add_among({"run.spot_notice"},
+                    fmt::format("run.spot_notice is '{}', it must be \"auto\", \"off\" or an http(s) address",
+                                describe_name(spot)));
+  }
 }
 
 }  // namespace

@@ -233,7 +233,16 @@ std::vector<KeySpec> output_keys() {
       {.section = "run",
        .name = "notify",
        .place = run<&R::notify>,
-       .meaning = "A command run on finish, crash, rollback and low disk; empty: none."},
+       .meaning = "A command for `sh -c`, run on finish, crash, early stop, rollback and low disk, with MYTHOS_EVENT, "
+                  "MYTHOS_RUN, MYTHOS_STEP and MYTHOS_MESSAGE in its environment; empty: none.",
+       .also = {"on_finish", "webhook", "alert", "notification"}},
+      {.section = "run",
+       .name = "spot_notice",
+       .place = run<&R::spot_notice>,
+       .meaning =
+           "Where to look for the notice that a spot machine is taken back: \"auto\" asks EC2's metadata service "
+           "where this is a machine of EC2, \"off\" nobody; or the address of such a service.",
+       .also = {"spot", "preemption", "interruption"}},
       {.section = "log",
        .name = "every",
        .place = log<&L::every>,

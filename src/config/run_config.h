@@ -80,9 +80,10 @@ struct CheckpointSection {
 
 /// [run]
 struct RunSection {
-  std::string dir;     ///< default: runs/NAME
-  std::string name;    ///< default: the configuration's file name without extension
-  std::string notify;  ///< command run on finish, crash, rollback, low disk; empty: none
+  std::string dir;                   ///< default: runs/NAME
+  std::string name;                  ///< default: the configuration's file name without extension
+  std::string notify;                ///< command run on finish, crash, stop, rollback, low disk; empty: none
+  std::string spot_notice = "auto";  ///< "auto", "off", or the address of the metadata service to ask
 
   bool operator==(const RunSection&) const = default;
 };

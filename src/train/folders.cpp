@@ -58,7 +58,6 @@ void enter_folders(Run& run, bool fresh) {
   if ((fresh || !run.holds_checkpoints) && !run.store->list().empty()) {
     throw refusal(fmt::format("another run has begun in {} just now", run.dir.string()), "start again");
   }
-  run.store->prepare();
   remember_checkpoint_place(run.dir, run.store->dir().string());
 }
 

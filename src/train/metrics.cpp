@@ -1,15 +1,9 @@
 #include "train/metrics.h"
 
-#include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/units.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
 #include <ctime>
 #include <string_view>
 
@@ -41,44 +35,56 @@ std::string log_line(const StepMetrics& m) {
       duration_text(m.eta_seconds));
   if (m.price_per_hour > 0) line += fmt::format(" | ${:.0f} so far", m.price_per_hour * m.hours_so_far);
   line += fmt::format(" | data wait {:.1f}%", 100 * m.data_wait);
+  if (m.watched) {
+    line += fmt::format(" | experts {:.2f}x | halt {:.2f} of {}", m.watched->max_over_mean(), m.watched->mean_loops,
+                        m.loops);
+  }
   return line;
 }
 
-MetricsFile::MetricsFile(std::filesystem::path path, int64_t last_step) : path_(std::move(path)) {
+namespace {
+
+// The file without what is after a step, and without a line that a kill cut off.
+void cut(const std::filesystem::path& path, int64_t last_step) {
   std::error_code ec;
-  if (std::filesystem::exists(path_, ec)) {
-    const std::string text = read_file(path_);
-    std::string kept;
-    kept.reserve(text.size());
-    for (size_t begin = 0; begin < text.size();) {
-      const size_t end = text.find('\n', begin);
-      if (end == std::string::npos) break;
-      const std::string_view line(text.data() + begin, end - begin);
-      const Json json = Json::parse(line, nullptr, false);
-      if (last_step > 0 && json.is_object() && json.contains("step") && json["step"].is_number_integer() &&
-          json["step"] <= last_step) {
-        kept += line;
-        kept += '\n';
-      }
-      begin = end + 1;
+  if (!std::filesystem::exists(path, ec)) return;
+  const std::string text = read_file(path);
+  std::string kept;
+  kept.reserve(text.size());
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = text.find('\n', begin);
+    if (end == std::string::npos) break;
+    const std::string_view line(text.data() + begin, end - begin);
+    const Json json = Json::parse(line, nullptr, false);
+    if (last_step > 0 && json.is_object() && json.contains("step") && json["step"].is_number_integer() &&
+        json["step"] <= last_step) {
+      kept += line;
+      kept += '\n';
     }
-    if (kept.size() != text.size()) write_file_atomically(path_, kept);
+    begin = end + 1;
   }
-  fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (fd_ < 0) throw failure(fmt::format("cannot write {}: {}", path_.string(), std::strerror(errno)));
+  if (kept.size() != text.size()) write_file_atomically(path, kept);
 }
 
-MetricsFile::~MetricsFile() {
-  if (fd_ >= 0) ::close(fd_);
+// Opened only once it is cut.
+std::filesystem::path after_cutting(std::filesystem::path path, int64_t last_step) {
+  cut(path, last_step);
+  return path;
 }
+
+}  // namespace
+
+MetricsFile::MetricsFile(std::filesystem::path path, int64_t last_step)
+    : file_(after_cutting(std::move(path), last_step)) {}
+
+// The file is another one then: the next line follows its name.
+void MetricsFile::forget_after(int64_t last_step) { cut(file_.path(), last_step); }
 
 void MetricsFile::write(const Json& json) {
-  const std::string line = json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
-  const ssize_t n = ::write(fd_, line.data(), line.size());
-  if (n == static_cast<ssize_t>(line.size()) || warned_) return;
+  const std::string why = file_.write(json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
+  if (why.empty() || warned_) return;
   warned_ = true;
-  log::warn("cannot write {}: {}; the run goes on without it", path_.string(),
-            n < 0 ? std::strerror(errno) : "the disk is full");
+  log::warn("cannot write {}: {}; the run goes on without it", file_.path().string(), why);
 }
 
 }  // namespace mythos

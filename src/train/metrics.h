@@ -1,10 +1,13 @@
 // metrics.jsonl: one JSON object per line and step, whole or absent after a kill; and the log's line.
 #pragma once
 
+#include "base/append_file.h"
 #include "base/json.h"
+#include "train/loop_statistics.h"
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 
 namespace mythos {
@@ -25,6 +28,8 @@ struct StepMetrics {
   double price_per_hour = 0;  ///< 0: unknown
   double hours_so_far = 0;
   int64_t loops = 0;
+  std::string batch;  ///< hash of its rows
+  std::optional<LoopSummary> watched;  ///< of a step that is logged: experts and halting
 };
 
 /// "2026-05-24 19:58:10 | step    800/5744 | loss 4.0474 | ..." in local time, the same in every locale.
@@ -35,15 +40,13 @@ class MetricsFile {
   /// Opens for appending. Lines of steps after `last_step` (of a run that went back to a checkpoint; 0: of one that
   /// begins, all lines) and a line that a kill cut off are dropped first, atomically.
   MetricsFile(std::filesystem::path path, int64_t last_step);
-  ~MetricsFile();
-  MetricsFile(const MetricsFile&) = delete;
-  MetricsFile& operator=(const MetricsFile&) = delete;
-  /// Appends one line in one write. A disk that refuses is a warning once, not the end of the run.
+  /// Drops the lines of later steps, for a run that goes back in the middle.
+  void forget_after(int64_t last_step);
+  /// Appends one line, whole or not at all. A disk that refuses is a warning once, not the end of the run.
   void write(const Json& line);
 
  private:
-  std::filesystem::path path_;
-  int fd_ = -1;
+  AppendFile file_;
   bool warned_ = false;
 };
 

@@ -12,6 +12,7 @@
 #include "infer/generate.h"
 #include "step/gemm_rate.h"
 #include "storage/storage.h"
+#include "train/preflight.h"
 #include "train/run_parts.h"
 #include "train/saver.h"
 
@@ -132,27 +133,6 @@ void check_inputs(Run& run) {
   throw usage_error("the held-out text has fewer than two tokens", "hold out more with data.validation_documents");
 }
 
-void refuse_unless_forced(const Error& error, bool force) {
-  if (!force) throw error;
-  log::warn("{}", error.line());
-}
-
-// Refuses what this machine's memory and disk do not hold.
-void check_machine(const Run& run, int64_t checkpoint_size, const TrainRequest& request) {
-  if (run.memory.total() > usable_memory() && run.device.is_cpu()) {
-    refuse_unless_forced(refusal(fmt::format("this run needs about {} of memory and the machine has {}",
-                                             bytes_text(static_cast<double>(run.memory.total())),
-                                             bytes_text(static_cast<double>(usable_memory()))),
-                                 "use a smaller train.micro_batch, train.recompute=loop, or go on with --force"),
-                         request.force);
-  }
-  try {
-    run.store->require_room(checkpoint_size, run.config.checkpoint.every, run.batch.steps, !request.fresh);
-  } catch (const Error& e) {
-    refuse_unless_forced(e, request.force);
-  }
-}
-
 // The loader at the row where the run goes on; where the data is not what the checkpoint's position is of, a refusal or
 // with `force` the data's begin.
 void open_loader(Run& run, bool force) {
@@ -229,11 +209,20 @@ Run prepare_run(const TrainRequest& request) {
   }
   // What keep_last no longer keeps makes room.
   if (!request.fresh && run.holds_checkpoints) run.store->prune();
-  check_machine(run, size, request);
+  Preflight preflight(request.force);
+  look_before(preflight, run, size, request.fresh);
 
   // Only now, with all of it known to be good, is anything created or moved.
-  enter_folders(run, request.fresh);
+  preflight.settle();
+  try {
+    enter_folders(run, request.fresh);
+  } catch (const Error& e) {
+    throw refusal(e.what(), e.hint());  // nothing has begun
+  }
+  look_at_target(preflight, run);
+  preflight.settle();
   log::set_file(run.dir / "log.txt");
+  preflight.print();
   run.flops = flops_per_token(run.config.model, run.config.train.seq_len, run.loops);
   GemmRate rate(gemm_shapes(run.config.model, run.batch.micro_batch * run.config.train.seq_len, most_loops), run.device,
                 run.compute);
@@ -241,7 +230,7 @@ Run prepare_run(const TrainRequest& request) {
   run.gemm_rate = rate.best();
   say_what_was_decided(run, size, available);
   for (const auto& w : warnings(run.config)) log::warn("{}", w);
-  if (!run.config.run.notify.empty()) log::warn("run.notify has no effect in this version");
+  run.notifier = std::make_unique<Notifier>(run.config.run.notify, run.dir);
   write_file_atomically(run.dir / "config.toml", to_toml(without_secrets(run.config)));
   return run;
 }

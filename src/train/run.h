@@ -10,6 +10,7 @@
 #include "model/flops.h"
 #include "optim/schedule.h"
 #include "plan/memory.h"
+#include "train/notify.h"
 
 #include <filesystem>
 #include <memory>
@@ -34,6 +35,8 @@ struct TrainRequest {
 struct Run {
   RunConfig config;
   std::filesystem::path dir;
+  /// Waits for its command when the run goes, after the locks are released: the command may start the run again.
+  std::unique_ptr<Notifier> notifier;
   std::unique_ptr<FolderLock> lock, checkpoint_lock;  ///< the second where checkpoints lie outside `dir`
   std::optional<Tokenizer> tokenizer;
   DataOptions data;
@@ -55,6 +58,8 @@ struct Run {
   bool saves_in_background = true;       ///< there is memory for a copy to write from
   std::string from;                      ///< where it began, if from another run's checkpoint
   bool weights_only = false;
+  std::vector<std::string>
+      changed;                   ///< "train.lr was 1, now 2": in what the configuration differs from the checkpoint's
   bool data_from_start = false;  ///< forced: the saved position does not fit the data
   bool finished = false;         ///< nothing is left to do
 

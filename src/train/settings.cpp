@@ -139,6 +139,7 @@ void compare_with_checkpoint(Run& run, bool force) {
   bool schedule_moves = false;
   for (const auto& d : diff(before, without_secrets(run.config))) {
     if (d.bearing == Bearing::model) continue;  // compared above, as it was resolved
+    run.changed.push_back(fmt::format("{} was {}, now {}", d.key, d.a, d.b));
     if (d.key == "data.source") {
       // The same data may have moved, or been prepared: the position tells other data apart.
       log::info("note: {} was {}, now {}", d.key, d.a, d.b);

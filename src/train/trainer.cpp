@@ -6,14 +6,17 @@
 #include "base/signals.h"
 #include "base/units.h"
 #include "infer/evaluate.h"
-#include "infer/generate.h"
 #include "kernels/memory.h"
 #include "step/gemm_rate.h"
 #include "step/train_step.h"
-#include "train/metrics.h"
+#include "train/loop_statistics.h"
+#include "train/out_of_memory.h"
+#include "train/reporter.h"
 #include "train/resume.h"
 #include "train/run_parts.h"
+#include "train/samples.h"
 #include "train/saver.h"
+#include "train/spot.h"
 
 #include <chrono>
 #include <cmath>
@@ -29,6 +32,13 @@ namespace {
 using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
 
+// The first line of what went wrong; LibTorch's errors bring a whole stack.
+std::string one_line(const std::exception& e) {
+  const auto* const ours = dynamic_cast<const Error*>(&e);
+  const std::string text = ours != nullptr ? ours->line() : e.what();
+  return text.substr(0, text.find('\n'));
+}
+
 // Thrown out of an evaluation when a stop is asked for.
 struct StopAsked {};
 
@@ -43,17 +53,35 @@ class Trainer {
         step_(model_, optimizer_),
         schedule_(run.schedule()),
         loader_(run.loader.get()),
-        saver_(*run.store,
-               {.every = config_.checkpoint.every, .steps = run.batch.steps, .background = run.saves_in_background}),
+        saver_(*run.store, {.every = config_.checkpoint.every,
+                            .steps = run.batch.steps,
+                            .background = run.saves_in_background,
+                            .on_low_space = [this](const std::string& text) { tell(RunEvent::low_disk, text); }}),
+        statistics_(config_.model.n_experts, config_.model.act_threshold),
+        spot_(config_.run.spot_notice),
         done_(run.first_step()) {
     restore();
-    metrics_ = std::make_unique<MetricsFile>(run_.dir / "metrics.jsonl", done_);
+    report_ = std::make_unique<Reporter>(run_, done_);
+    // Verified when it was opened; of a run that begins with another's checkpoint there is none here yet.
+    if (run_.holds_checkpoints && done_ > 0) report_->checkpoint(done_, resumed_from_);
   }
 
   TrainResult run() {
-    const int exit_code = steps();
+    int exit_code = 0;
+    try {
+      exit_code = steps();
+    } catch (const std::exception& e) {
+      report_->ended("failed", one_line(e));
+      tell(RunEvent::crash, one_line(e));
+      throw;
+    }
+    const bool finished = done_ >= run_.batch.steps;
+    report_->ended(finished ? "finished" : "stopped", why_stopped_);
+    if (finished) tell(RunEvent::finish, fmt::format("{} is done: {} steps", config_.run.name, done_));
+    // Who sends a signal knows of it.
+    if (!finished && (exit_code == 0 || !spot_.what().empty())) tell(RunEvent::stop, why_stopped_);
     return {.exit_code = exit_code,
-            .finished = done_ >= run_.batch.steps,
+            .finished = finished,
             .step = done_,
             .steps = run_.batch.steps,
             .tokens = tokens_,
@@ -67,9 +95,10 @@ class Trainer {
     if (done_ == 0) watch(0);
     while (done_ < run_.batch.steps) {
       if (!one_step()) break;
+      report_checkpoint();
       if (done_ == first_ + 1) say_memory();
       const bool last = done_ == run_.batch.steps;
-      if (last || done_ % config_.log.every == 0 || done_ == first_ + 1) log_step();
+      if (is_logged(done_)) log_step();
       if (config_.log.eval_every > 0 && done_ % config_.log.eval_every == 0 && !last) evaluate_now();
       if (config_.log.sample_every > 0 && done_ % config_.log.sample_every == 0 && !last) watch(done_);
       if (!last && config_.checkpoint.every > 0 && done_ % config_.checkpoint.every == 0) save(Save::soon);
@@ -122,6 +151,14 @@ class Trainer {
     run_.checkpoint.reset();  // lets go of the mapped file
   }
 
+  void tell(RunEvent event, const std::string& message) const {
+    if (run_.notifier) run_.notifier->send(event, done_, message);
+  }
+
+  [[nodiscard]] bool is_logged(int64_t step) const {
+    return step == run_.batch.steps || step % config_.log.every == 0 || step == first_ + 1;
+  }
+
   // One optimizer step; false if a stop was asked before it was complete, or the data ended.
   bool one_step() {
     const auto begin = Clock::now();
@@ -132,9 +169,12 @@ class Trainer {
     const auto& choices = run_.loops;
     Random random(derive_seed(static_cast<uint64_t>(config_.train.seed), static_cast<uint64_t>(done_), "loops"));
     loops_ = choices[random.below(choices.size())];
+    const bool logged = is_logged(done_ + 1);
+    statistics_.begin();
     step_.begin({.clip = config_.train.clip,
                  .n_loops = loops_,
                  .recompute = run_.recompute,
+                 .observer = logged ? &statistics_.observer() : nullptr,
                  .loss_tokens = static_cast<double>(run_.batch.global_batch_tokens)});
     // Where the run goes on, its whole next batch is read first, to be compared before anything is computed.
     if (done_ == first_ && first_ > 0 && !read_first_batch()) return false;
@@ -147,7 +187,7 @@ class Trainer {
         batch.add(row);
         std::copy(row.begin(), row.end(), ids.mutable_data_ptr<int64_t>() + r * (seq_len + 1));
       }
-      step_.micro_step(ids.narrow(1, 0, seq_len).contiguous(), ids.narrow(1, 1, seq_len).contiguous());
+      micro_step(ids.narrow(1, 0, seq_len).contiguous(), ids.narrow(1, 1, seq_len).contiguous());
       if (stop_requested() && micro + 1 < run_.batch.grad_accum) return false;
       show_progress(micro + 1);
     }
@@ -172,19 +212,9 @@ class Trainer {
              .tokens = tokens_,
              .loops = loops_};
     fill_speed(seconds, wait, 1);
-    Json line = {{"step", done_},
-                 {"loss", last_.loss},
-                 {"grad_norm", last_.gradient_norm},
-                 {"lr", lr},
-                 {"tokens", tokens_},
-                 {"tokens_per_s", last_.tokens_per_second},
-                 {"mfu", last_.mfu},
-                 {"memory_bytes", last_.memory_bytes},
-                 {"data_wait", last_.data_wait},
-                 {"loops", loops_},
-                 {"batch", batch.text()},
-                 {"seconds", seconds}};
-    metrics_->write(line);
+    if (logged) last_.watched = statistics_.read(loops_);
+    last_.batch = batch.text();
+    report_->step(last_, seconds);
     return true;
   }
 
@@ -216,6 +246,17 @@ class Trainer {
   } catch (const Stopped&) {
     if (stop_requested()) return false;
     throw;
+  }
+
+  void micro_step(const at::Tensor& ids, const at::Tensor& targets) {
+    try {
+      step_.micro_step(ids, targets);
+    } catch (const std::exception& e) {
+      if (!is_out_of_memory(e)) throw;
+      throw out_of_memory_error(
+          fmt::format("step {}", done_ + 1), e, [&] { step_.micro_step(ids, targets); },
+          memory_text(run_.memory, available_memory()));
+    }
   }
 
   // The next row of the data; where there is none, or an error instead, what was trained so far is saved first.
@@ -256,22 +297,26 @@ class Trainer {
 
   double hours() const { return (seconds_before_ + train_seconds_) / 3600; }
 
-  bool limit_reached() const {
+  bool stop_early(const std::string& why) {
+    log::info("{}: stopping at step {}", why, done_);
+    why_stopped_ = why;
+    return true;
+  }
+
+  bool limit_reached() {
     const double dollars = config_.cost.price_per_hour * hours();
     if (config_.train.max_hours > 0 && hours() >= config_.train.max_hours) {
-      log::info("train.max_hours = {} is reached: stopping at step {}", config_.train.max_hours, done_);
-      return true;
+      return stop_early(fmt::format("train.max_hours = {} is reached", config_.train.max_hours));
     }
     if (config_.cost.budget > 0 && dollars >= config_.cost.budget) {
-      log::info("cost.budget = {} is spent: stopping at step {}", config_.cost.budget, done_);
-      return true;
+      return stop_early(fmt::format("cost.budget = {} is spent", config_.cost.budget));
     }
     return false;
   }
 
   void log_step() {
     fill_speed(window_seconds_, window_wait_, window_steps_);
-    log::info("{}", log_line(last_));
+    report_->log_line(last_);
     window_seconds_ = window_wait_ = 0;
     window_steps_ = 0;
   }
@@ -329,10 +374,19 @@ class Trainer {
     if (how == Save::soon) return saver_.save_soon(meta, std::move(state));
     try {
       saver_.save_now(meta, state, !stop_requested());
+      report_checkpoint();
     } catch (const Error& e) {
       if (how == Save::last) throw;
       log::warn("no checkpoint at step {}: {}", done_, e.line());
     }
+  }
+
+  // A writer may have ended since the last time.
+  void report_checkpoint() {
+    const int64_t step = saver_.saved();
+    if (step == reported_) return;
+    reported_ = step;
+    report_->checkpoint(step, run_.store->path_of(step));
   }
 
   // Empty if there is none.
@@ -343,6 +397,7 @@ class Trainer {
   int stop() {
     const int number = stop_signal();
     log::info("stopping on signal {} after step {}", number, done_);
+    why_stopped_ = spot_.what().empty() ? fmt::format("signal {}", number) : spot_.what();
     save(Save::last);
     log::info("stopped; the same command goes on from step {}", done_);
     return 128 + number;
@@ -362,7 +417,7 @@ class Trainer {
       });
       log::info("held-out at step {}: loss {:.4f}, perplexity {:.1f}, {:.3f} bits per byte ({} documents, {} bytes)",
                 done_, e.loss, e.perplexity(), e.bits_per_byte(), with_commas(e.documents), with_commas(e.bytes));
-      metrics_->write({{"step", done_}, {"held_out", to_json(e)}});
+      report_->held_out(done_, e);
     } catch (const StopAsked&) {
     } catch (const Error& e) {
       log::warn("no held-out loss at step {}: {}", done_, e.line());
@@ -370,32 +425,8 @@ class Trainer {
     log::live_line("");
   }
 
-  // Samples for the configured prompts. Their random numbers depend on seed and step alone, and touch nothing of
-  // training.
   void watch(int64_t step) {
-    if (config_.log.prompts.empty()) return;
-    Json samples = Json::array();
-    for (size_t i = 0; i < config_.log.prompts.size() && !stop_requested(); ++i) {
-      const auto& prompt = config_.log.prompts[i];
-      GenerateOptions options;
-      options.max_new_tokens = config_.log.sample_tokens;
-      options.n_loops = run_.loops.back();
-      options.seed = derive_seed(static_cast<uint64_t>(config_.train.seed), static_cast<uint64_t>(step),
-                                 fmt::format("sample {}", i));
-      std::string text;
-      try {
-        generate(model_, *run_.tokenizer, prompt, options, [&text](std::string_view piece) { text += piece; });
-      } catch (const Error& e) {
-        log::warn("no sample at step {}: {}", step, e.line());
-        continue;
-      }
-      for (char& c : text) {
-        if (c == '\n' || c == '\r') c = ' ';
-      }
-      log::info("sample at step {}: {}|{}", step, prompt, text);
-      samples.push_back({{"prompt", prompt}, {"text", text}});
-    }
-    metrics_->write({{"step", step}, {"samples", samples}});
+    if (!config_.log.prompts.empty()) report_->samples(step, write_samples(model_, run_, step));
   }
 
   Run& run_;
@@ -406,11 +437,15 @@ class Trainer {
   Schedule schedule_;
   RowLoader* loader_;
   Saver saver_;
-  std::unique_ptr<MetricsFile> metrics_;
+  LoopStatistics statistics_;
+  std::unique_ptr<Reporter> report_;
+  SpotStop spot_;
+  std::string why_stopped_;
   Json position_;
   std::filesystem::path resumed_from_;
   std::deque<std::vector<int32_t>> ahead_;  // what is left of the first batch
   int64_t done_ = 0, first_ = 0, tokens_ = 0, loops_ = 0;
+  int64_t reported_ = -1;  // the last saved step that the report knows
   double seconds_before_ = 0, train_seconds_ = 0, window_seconds_ = 0, window_wait_ = 0;
   int64_t window_steps_ = 0;
   StepMetrics last_;
@@ -418,7 +453,14 @@ class Trainer {
 
 }  // namespace
 
-TrainResult train(Run& run) { return Trainer(run).run(); }
+TrainResult train(Run& run) {
+  try {
+    return Trainer(run).run();
+  } catch (const std::exception& e) {
+    if (dynamic_cast<const Error*>(&e) != nullptr || !is_out_of_memory(e)) throw;
+    throw out_of_memory_error(run.config.run.name, e, {}, memory_text(run.memory, available_memory()));
+  }
+}
 
 TrainResult train(const TrainRequest& request) {
   Run run = prepare_run(request);

@@ -110,6 +110,22 @@ TEST(Signals, ARequestDealtWithIsForgotten) {
             0);
 }
 
+TEST(Signals, AfterARequestOfTheProgramItselfTheFirstSignalIsStillTheFirst) {
+  EXPECT_EQ(in_child([] {
+              request_stop(SIGTERM);
+              ::raise(SIGINT);
+              return stop_signal() == SIGTERM ? 0 : 1;
+            }),
+            0);
+  EXPECT_EQ(in_child([] {
+              request_stop(SIGTERM);
+              ::raise(SIGINT);
+              ::raise(SIGINT);
+              return 0;
+            }),
+            128 + SIGINT);
+}
+
 TEST(Signals, AClosedPipeAndAFileSizeLimitAreWriteErrors) {
   EXPECT_EQ(in_child([] {
               int pipe[2];

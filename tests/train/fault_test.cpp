@@ -152,14 +152,14 @@ TEST_F(FaultTest, AFolderThatCannotBeWrittenIsOneSentence) {
   write_text(elsewhere("file"), "a file");
   const auto before = snapshot(tiny_.folder());
   for (const fs::path& run : {elsewhere("file"), elsewhere("file") / "run"}) {
-    const auto line = error_of(request({}, run), ExitCode::failed);
+    const auto line = error_of(request({}, run), ExitCode::refused);
     EXPECT_NE(line.find(run.string()), std::string::npos) << line;
     EXPECT_EQ(line.find('\n'), std::string::npos) << line;
   }
   EXPECT_EQ(snapshot(tiny_.folder()), before);
   const SmallDisk disk(elsewhere("disk"), 64 << 20, MS_RDONLY);
   if (!disk.mounted()) GTEST_SKIP() << "a file system of its own needs root";
-  const auto line = error_of(request({}, elsewhere("disk") / "run"), ExitCode::failed);
+  const auto line = error_of(request({}, elsewhere("disk") / "run"), ExitCode::refused);
   EXPECT_NE(line.find("Read-only file system"), std::string::npos) << line;
 }
 

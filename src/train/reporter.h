@@ -1,0 +1,46 @@
+// Everything a run writes down about itself while it trains: log lines, metrics.jsonl, TensorBoard events, status.json.
+#pragma once
+
+#include "infer/evaluate.h"
+#include "report/events.h"
+#include "train/gpu_sensors.h"
+#include "train/metrics.h"
+#include "train/run.h"
+#include "train/status.h"
+
+#include <chrono>
+#include <memory>
+
+namespace mythos {
+
+class Reporter {
+ public:
+  /// `last_step`: the step that the run goes on from; what was written down of later ones is taken back.
+  Reporter(const Run& run, int64_t last_step);
+
+  /// A step that is done: `step` is of this step alone and took `seconds`.
+  void step(const StepMetrics& step, double seconds);
+  /// The line of the log, with speeds since the last one. What was reported so far is in the files when it returns.
+  void log_line(const StepMetrics& window);
+  void held_out(int64_t step, const Evaluation& evaluation);
+  /// [{"prompt": .., "text": ..}, ..]
+  void samples(int64_t step, const Json& samples);
+  /// The newest checkpoint that is known to be whole.
+  void checkpoint(int64_t step, const std::filesystem::path& path);
+  /// Takes back what was written down of steps after `last_step`.
+  void going_back_to(int64_t last_step);
+  /// "finished", "stopped" or "failed", and why.
+  void ended(const std::string& state, const std::string& message);
+
+ private:
+  void write_status_now();
+
+  const Run& run_;
+  MetricsFile metrics_;
+  std::unique_ptr<EventWriter> events_;  // none where they cannot be written
+  std::unique_ptr<GpuSensors> sensors_;  // none on the CPU
+  RunStatus status_;
+  std::chrono::steady_clock::time_point status_written_;
+};
+
+}  // namespace mythos
