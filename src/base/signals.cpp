@@ -10,6 +10,7 @@ namespace {
 
 std::atomic<int> requested{0};
 std::atomic<bool> signalled{false};
+std::atomic<bool> save_wanted{false};
 static_assert(std::atomic<int>::is_always_lock_free, "a signal handler may only touch lock-free atomics");
 
 extern "C" void on_stop_signal(int number) {
@@ -18,6 +19,8 @@ extern "C" void on_stop_signal(int number) {
   // A closing terminal hangs up twice, once through the shell: that is no second wish.
   if (number != SIGHUP) ::_exit(128 + number);
 }
+
+extern "C" void on_save_signal(int) { save_wanted = true; }
 
 }  // namespace
 
@@ -36,6 +39,16 @@ void install_stop_handlers() {
   ::signal(SIGXFSZ, SIG_IGN);
   ::signal(SIGTTOU, SIG_IGN);
 }
+
+void install_save_handler() {
+  struct sigaction action {};
+  action.sa_handler = on_save_signal;
+  sigemptyset(&action.sa_mask);
+  action.sa_flags = SA_RESTART;
+  ::sigaction(SIGUSR1, &action, nullptr);
+}
+
+bool take_save_request() noexcept { return save_wanted.exchange(false); }
 
 void request_stop(int number) noexcept {
   int expected = 0;

@@ -14,6 +14,10 @@ inline bool stop_requested() noexcept { return stop_signal() != 0; }
 /// Asks for a stop as if signal `number` had come, unless one was asked for already. The next real signal is still the
 /// first one: it does not end the process at once.
 void request_stop(int number) noexcept;
+/// Installs a handler for SIGUSR1, which asks for a checkpoint while the work goes on.
+void install_save_handler();
+/// Whether SIGUSR1 has come since the last call.
+bool take_save_request() noexcept;
 /// For tests, and for a command that goes on after a stop it has dealt with.
 void clear_stop_request() noexcept;
 

@@ -165,6 +165,18 @@ std::vector<KeySpec> train_keys() {
            "machine. One device keeps all.",
        .choices = {"none", "optimizer", "full", "hybrid"},
        .also = {"fsdp", "zero", "sharding_strategy"}},
+      {.name = "skip_limit",
+       .place = train<&T::skip_limit>,
+       .meaning =
+           "A step whose loss or gradient is not finite is left out; after so many in a row the run goes back to its "
+           "last checkpoint and passes over the data since.",
+       .low = 1,
+       .high = 1e6},
+      {.name = "rollback_limit",
+       .place = train<&T::rollback_limit>,
+       .meaning = "Times of going back before the run stops with a diagnosis.",
+       .low = 0,
+       .high = 1e6},
       {.name = "max_hours",
        .place = train<&T::max_hours>,
        .meaning = "Stop with a checkpoint after so many hours; 0: no limit.",

@@ -62,6 +62,8 @@ struct TrainSection {
   int64_t seed = 0;
   std::string sharding = "full";  ///< "none", "optimizer", "full", "hybrid"
   double max_hours = 0;           ///< 0: no limit
+  int64_t skip_limit = 5;         ///< steps in a row that are not finite before going back to a checkpoint
+  int64_t rollback_limit = 3;     ///< times of going back before giving up
   int64_t threads = 0;            ///< 0: all that this process may use
 
   bool operator==(const TrainSection&) const = default;

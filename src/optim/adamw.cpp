@@ -62,4 +62,11 @@ void AdamW::step(double lr, double gradient_divisor) {
   store_.refresh_compute();
 }
 
+void AdamW::reset() {
+  for (auto* moments : {&first_, &second_}) {
+    for (at::Tensor& t : *moments) t.zero_();
+  }
+  steps_ = 0;
+}
+
 }  // namespace mythos

@@ -27,6 +27,8 @@ class AdamW {
   /// Updates done so far: what bias correction counts.
   [[nodiscard]] int64_t steps() const { return steps_; }
   void set_steps(int64_t steps) { steps_ = steps; }
+  /// As before the first step: moments of zero.
+  void reset();
   /// First and second moments under the parameters' names, as views.
   [[nodiscard]] std::vector<NamedTensor> named_first_moments() const { return store_.named(first_); }
   [[nodiscard]] std::vector<NamedTensor> named_second_moments() const { return store_.named(second_); }

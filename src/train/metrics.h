@@ -28,7 +28,7 @@ struct StepMetrics {
   double price_per_hour = 0;  ///< 0: unknown
   double hours_so_far = 0;
   int64_t loops = 0;
-  std::string batch;  ///< hash of its rows
+  std::string batch;                   ///< hash of its rows
   std::optional<LoopSummary> watched;  ///< of a step that is logged: experts and halting
 };
 

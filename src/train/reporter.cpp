@@ -37,6 +37,11 @@ Reporter::Reporter(const Run& run, int64_t last_step)
   write_status_now();
 }
 
+void Reporter::skipped(int64_t step, double loss, double gradient_norm) {
+  const auto number = [](double x) { return std::isfinite(x) ? Json(x) : Json(fmt::format("{}", x)); };
+  metrics_.write({{"step", step}, {"skipped", true}, {"loss", number(loss)}, {"grad_norm", number(gradient_norm)}});
+}
+
 void Reporter::step(const StepMetrics& m, double seconds) {
   Json line = {{"step", m.step},
                {"loss", m.loss},

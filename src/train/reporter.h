@@ -20,6 +20,8 @@ class Reporter {
 
   /// A step that is done: `step` is of this step alone and took `seconds`.
   void step(const StepMetrics& step, double seconds);
+  /// A step that was left out: it would have been `step`.
+  void skipped(int64_t step, double loss, double gradient_norm);
   /// The line of the log, with speeds since the last one. What was reported so far is in the files when it returns.
   void log_line(const StepMetrics& window);
   void held_out(int64_t step, const Evaluation& evaluation);

@@ -13,6 +13,7 @@
 #include "train/notify.h"
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -62,6 +63,8 @@ struct Run {
       changed;                   ///< "train.lr was 1, now 2": in what the configuration differs from the checkpoint's
   bool data_from_start = false;  ///< forced: the saved position does not fit the data
   bool finished = false;         ///< nothing is left to do
+  /// Called with a step's number and gradients before its update: where a test causes a fault.
+  std::function<void(int64_t, ParameterStore&)> before_update;
 
   [[nodiscard]] int64_t first_step() const { return checkpoint && !weights_only ? checkpoint->meta.step : 0; }
   [[nodiscard]] Schedule schedule() const;

@@ -17,6 +17,7 @@
 #include "train/samples.h"
 #include "train/saver.h"
 #include "train/spot.h"
+#include "train/stability.h"
 
 #include <chrono>
 #include <cmath>
@@ -59,7 +60,9 @@ class Trainer {
                             .on_low_space = [this](const std::string& text) { tell(RunEvent::low_disk, text); }}),
         statistics_(config_.model.n_experts, config_.model.act_threshold),
         spot_(config_.run.spot_notice),
+        stability_(config_.train.skip_limit, config_.train.rollback_limit),
         done_(run.first_step()) {
+    install_save_handler();
     restore();
     report_ = std::make_unique<Reporter>(run_, done_);
     // Verified when it was opened; of a run that begins with another's checkpoint there is none here yet.
@@ -94,7 +97,12 @@ class Trainer {
   int steps() {
     if (done_ == 0) watch(0);
     while (done_ < run_.batch.steps) {
-      if (!one_step()) break;
+      const Outcome outcome = one_step();
+      if (outcome == Outcome::stopped) break;
+      if (outcome == Outcome::skipped) {
+        if (stop_requested()) break;
+        continue;
+      }
       report_checkpoint();
       if (done_ == first_ + 1) say_memory();
       const bool last = done_ == run_.batch.steps;
@@ -105,6 +113,10 @@ class Trainer {
       if (!last && limit_reached()) {
         save(Save::last);
         return 0;
+      }
+      if (take_save_request()) {
+        log::info("asked for a checkpoint (SIGUSR1) at step {}", done_);
+        save(Save::soon);
       }
       if (stop_requested()) break;
     }
@@ -118,16 +130,28 @@ class Trainer {
     return 0;
   }
 
+  // Those that step 0 has.
+  void begin_weights() {
+    if (weights_from_.empty()) {
+      initialize(model_.parameters(), config_.model, static_cast<uint64_t>(config_.train.seed));
+    } else {
+      load_weights(open_checkpoint(weights_from_), model_);
+    }
+  }
+
   // Fresh weights, or those of the checkpoint with everything that belongs to them.
   void restore() {
     if (run_.checkpoint) {
       const Checkpoint& c = *run_.checkpoint;
       load_weights(c, model_);
-      if (!run_.weights_only) {
+      if (run_.weights_only) {
+        weights_from_ = c.path();
+      } else {
         load_moments(c, optimizer_);
         optimizer_.set_steps(c.meta.state.value("optimizer_steps", c.meta.step));
         tokens_ = c.meta.tokens;
         seconds_before_ = c.meta.state.value("seconds", 0.0);
+        stability_.restore(c.meta.state.value("skipped", int64_t{0}), c.meta.state.value("rollbacks", int64_t{0}));
         resumed_from_ = c.path();
         const int64_t threads = c.meta.state.value("threads", run_.threads);
         if (threads != run_.threads) {
@@ -144,7 +168,7 @@ class Trainer {
       log::info("norms: weights {:.6g}, first moments {:.6g}, second moments {:.6g}", norms.weights,
                 norms.first_moments, norms.second_moments);
     } else {
-      initialize(model_.parameters(), config_.model, static_cast<uint64_t>(config_.train.seed));
+      begin_weights();
     }
     first_ = done_;
     position_ = loader_->position();
@@ -159,8 +183,12 @@ class Trainer {
     return step == run_.batch.steps || step % config_.log.every == 0 || step == first_ + 1;
   }
 
-  // One optimizer step; false if a stop was asked before it was complete, or the data ended.
-  bool one_step() {
+  enum class Outcome {
+    done,
+    skipped,  // not finite: nothing was updated, its data is passed over
+    stopped,  // a stop was asked before it was complete
+  };
+  Outcome one_step() {
     const auto begin = Clock::now();
     if (done_ == first_) reset_memory_peak();
     const double waited = loader_->seconds_waited();
@@ -177,23 +205,29 @@ class Trainer {
                  .observer = logged ? &statistics_.observer() : nullptr,
                  .loss_tokens = static_cast<double>(run_.batch.global_batch_tokens)});
     // Where the run goes on, its whole next batch is read first, to be compared before anything is computed.
-    if (done_ == first_ && first_ > 0 && !read_first_batch()) return false;
+    if (done_ == first_ && first_ > 0 && !read_first_batch()) return Outcome::stopped;
     BatchHash batch;
     std::vector<int32_t> row(static_cast<size_t>(seq_len) + 1);
     for (int64_t micro = 0; micro < run_.batch.grad_accum; ++micro) {
       at::Tensor ids = at::empty({rows, seq_len + 1}, at::kLong);
       for (int64_t r = 0; r < rows; ++r) {
-        if (!take_row(row)) return false;
+        if (!take_row(row)) return Outcome::stopped;
         batch.add(row);
         std::copy(row.begin(), row.end(), ids.mutable_data_ptr<int64_t>() + r * (seq_len + 1));
       }
+      last_ids_ = ids.narrow(1, 0, seq_len);
       micro_step(ids.narrow(1, 0, seq_len).contiguous(), ids.narrow(1, 1, seq_len).contiguous());
-      if (stop_requested() && micro + 1 < run_.batch.grad_accum) return false;
+      if (stop_requested() && micro + 1 < run_.batch.grad_accum) return Outcome::stopped;
       show_progress(micro + 1);
     }
+    if (run_.before_update) run_.before_update(done_ + 1, model_.parameters());
     const double lr = schedule_.rate(done_);
     const StepResult result = step_.finish(lr);
-    if (!result.updated) not_finite(result);
+    if (!result.updated) {
+      train_seconds_ += seconds_since(begin);
+      not_finite(result);
+      return Outcome::skipped;
+    }
     ++done_;
     tokens_ += run_.batch.global_batch_tokens;
     position_ = loader_->position();
@@ -215,7 +249,11 @@ class Trainer {
     if (logged) last_.watched = statistics_.read(loops_);
     last_.batch = batch.text();
     report_->step(last_, seconds);
-    return true;
+    if (const auto usual = stability_.finite(result.loss)) {
+      log::warn("the loss of step {} stands out: {:.4f}, the steps before had {:.4f} on average", done_, result.loss,
+                *usual);
+    }
+    return Outcome::done;
   }
 
   bool read_first_batch() {
@@ -273,14 +311,54 @@ class Trainer {
     return false;
   }
 
-  [[noreturn]] void not_finite(const StepResult& result) const {
-    const bool loss = !std::isfinite(result.loss);
-    throw failure(fmt::format("the {} of step {} is {}: the weights were not touched, {}",
-                              loss ? "loss" : "gradient norm", done_ + 1, loss ? result.loss : result.gradient_norm,
-                              last_checkpoint().empty()
-                                  ? "and no checkpoint was written yet"
-                                  : fmt::format("and the checkpoint {} is intact", last_checkpoint().string())),
-                  "start again with a lower train.lr and --force; the run goes on from its last checkpoint");
+  // Nothing was updated. The data of the step is passed over; after too many in a row the run goes back.
+  void not_finite(const StepResult& result) {
+    const Verdict verdict = stability_.not_finite();
+    log::warn("step {} is left out: its loss is {}, its gradient norm {} ({} left out so far)", done_ + 1, result.loss,
+              result.gradient_norm, stability_.skipped());
+    report_->skipped(done_ + 1, result.loss, result.gradient_norm);
+    position_ = loader_->position();
+    if (verdict == Verdict::skip) return;
+    const std::string diagnosis = first_not_finite(model_, last_ids_, loops_);
+    log::warn("{}", diagnosis);
+    if (verdict == Verdict::roll_back) return roll_back();
+    saver_.wait();
+    throw failure(
+        fmt::format("step {} is still not finite after going back {} times: {}. {}", done_ + 1, stability_.rollbacks(),
+                    diagnosis,
+                    last_checkpoint().empty() ? "No checkpoint was written yet"
+                                              : fmt::format("The checkpoint {} is intact", last_checkpoint().string())),
+        "start again with a lower train.lr and --force; the run goes on from its last checkpoint");
+  }
+
+  // To the last checkpoint, or where there is none to the beginning; the data goes on where it is.
+  void roll_back() {
+    saver_.wait();
+    std::optional<Checkpoint> c = run_.store->newest();
+    if (!c && !resumed_from_.empty()) c = open_checkpoint(resumed_from_);
+    const std::string from = c ? c->path().string() : "the beginning";
+    if (c) {
+      load_weights(*c, model_);
+      load_moments(*c, optimizer_);
+      optimizer_.set_steps(c->meta.state.value("optimizer_steps", c->meta.step));
+      done_ = c->meta.step;
+      tokens_ = c->meta.tokens;
+    } else {
+      begin_weights();
+      optimizer_.reset();
+      done_ = tokens_ = 0;
+    }
+    saver_.went_back_to(done_);
+    first_ = std::min(first_, done_);
+    window_seconds_ = window_wait_ = 0;
+    window_steps_ = 0;
+    report_->going_back_to(done_);
+    const std::string said = fmt::format(
+        "going back to step {} ({}) after {} steps in a row that were not finite: time {} of {}; "
+        "the data since is passed over",
+        done_, from, config_.train.skip_limit, stability_.rollbacks(), config_.train.rollback_limit);
+    log::warn("{}", said);
+    tell(RunEvent::rollback, said);
   }
 
   void fill_speed(double seconds, double wait, int64_t steps) {
@@ -363,7 +441,9 @@ class Trainer {
                   {"threads", run_.threads},
                   {"micro_batch", run_.batch.micro_batch},
                   {"recompute", run_.recompute == Recompute::loop ? 2 : 1},
-                  {"loss", last_.loss}};
+                  {"loss", last_.loss},
+                  {"skipped", stability_.skipped()},
+                  {"rollbacks", stability_.rollbacks()}};
     if (!run_.from.empty()) meta.state["from"] = run_.from;
     meta.program = "mythos " MYTHOS_VERSION;
     meta.libtorch = libtorch_version();
@@ -440,9 +520,11 @@ class Trainer {
   LoopStatistics statistics_;
   std::unique_ptr<Reporter> report_;
   SpotStop spot_;
+  Stability stability_;
+  at::Tensor last_ids_;  // of the last micro-step
   std::string why_stopped_;
   Json position_;
-  std::filesystem::path resumed_from_;
+  std::filesystem::path resumed_from_, weights_from_;
   std::deque<std::vector<int32_t>> ahead_;  // what is left of the first batch
   int64_t done_ = 0, first_ = 0, tokens_ = 0, loops_ = 0;
   int64_t reported_ = -1;  // the last saved step that the report knows

@@ -20,8 +20,9 @@ Json to_json(const TrainResult& result);
 
 /// Trains a prepared run to its end, or until a signal: then the micro-step in work is finished, the unfinished
 /// accumulation dropped, the last completed step saved. train.max_hours and cost.budget end it with a checkpoint as
-/// well. Throws Error if loss or gradient are not finite (the weights of that step are not touched, the last checkpoint
-/// stays), or if the final state could not be saved.
+/// well. A step whose loss or gradient is not finite is left out, and after train.skip_limit in a row the run goes back
+/// to its last checkpoint. Throws Error if that happens more than train.rollback_limit times, or if the final state
+/// could not be saved.
 TrainResult train(Run& run);
 
 /// `mythos train`: prepare_run and train; says so for a finished run and changes nothing.
