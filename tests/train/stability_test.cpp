@@ -80,7 +80,7 @@ TEST_F(StabilityTest, AStepThatIsNotFiniteIsLeftOutAndItsDataPassedOver) {
   for (size_t i = 0; i < done.size(); ++i) EXPECT_EQ(done[i]["step"], i + 1);
   const Checkpoint c = Checkpoint::open(tiny_.checkpoint(8));
   EXPECT_EQ(c.meta.state["skipped"], 2);
-  EXPECT_EQ(c.meta.data["rows"], 10 * 2);  // ten batches of two rows
+  EXPECT_EQ(c.meta.data["rows"], 10 * 4);  // ten batches of four rows
   EXPECT_EQ(c.meta.tokens, 8 * 64);        // those that were trained on
 }
 
