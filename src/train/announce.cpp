@@ -1,17 +1,13 @@
 // What a run says when it begins.
 #include "base/log.h"
 #include "base/units.h"
-#include "checkpoint/layout.h"
 #include "step/gemm_rate.h"
 #include "storage/storage.h"
 #include "train/run_parts.h"
 
 #include <fmt/ranges.h>
 
-#include <algorithm>
-
 namespace mythos {
-namespace fs = std::filesystem;
 
 namespace {
 
@@ -69,15 +65,9 @@ void say_what_was_decided(const Run& run, int64_t checkpoint_size, int64_t avail
        fmt::format("lr {:.2e} after {} steps of warm-up, {} to {:.2e} at step {}", schedule.peak, schedule.warmup,
                    c.train.schedule, schedule.kind == ScheduleKind::constant ? schedule.peak : schedule.floor,
                    with_commas(schedule.total)));
-  const int64_t at_once =
-      checkpoints_at_once(c.checkpoint.keep_last, c.checkpoint.keep_every, c.checkpoint.every, run.batch.steps);
-  std::error_code ec;
-  const auto space = fs::space(run.store->dir(), ec);
   line("checkpoints",
-       fmt::format("{}: {} each, every {} steps, the last {} kept; {} needed while writing, {} free",
-                   run.store->dir().string(), bytes_text(static_cast<double>(checkpoint_size)), c.checkpoint.every,
-                   c.checkpoint.keep_last, bytes_text(static_cast<double>(at_once * checkpoint_size)),
-                   ec ? "unknown" : bytes_text(static_cast<double>(space.available))));
+       fmt::format("{}: {} each, every {} steps, the last {} kept", run.store->dir().string(),
+                   bytes_text(static_cast<double>(checkpoint_size)), c.checkpoint.every, c.checkpoint.keep_last));
   log::info("{}", memory_text(run.memory, available));
   log::info("  recompute: {}",
             run.recompute == Recompute::loop ? "loop (each loop is run again in the backward pass)" : "none");

@@ -110,11 +110,12 @@ void Preflight::print() const {
 }
 
 int64_t log_bytes(const RunConfig& config, int64_t steps) {
-  // As measured: a step's line of metrics and its event; a logged one's line, and both by expert and loop; a sample.
+  // As measured: what a start says; a step's line of metrics and its event; a logged one's line, and both by expert and
+  // loop; a sample.
   const int64_t experts = config.model.n_experts + config.model.max_loop_iters;
   const int64_t logged = steps / config.log.every + 1;
   const int64_t samples = config.log.sample_every > 0 ? steps / config.log.sample_every + 2 : 2;
-  return (int64_t{1} << 20) + steps * 900 + logged * (250 + 70 * experts) +
+  return (int64_t{64} << 10) + steps * 900 + logged * (250 + 70 * experts) +
          samples * static_cast<int64_t>(config.log.prompts.size()) * (500 + 20 * config.log.sample_tokens);
 }
 

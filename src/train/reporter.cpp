@@ -82,7 +82,10 @@ void Reporter::step(const StepMetrics& m, double seconds) {
     }
   }
   metrics_.write(line);
-  if (events_) events_->scalars(m.step, curves);
+  if (events_) {
+    events_->scalars(m.step, curves);
+    events_->flush();  // a checkpoint of this step may follow, and with it no second chance for its points
+  }
   status_.step = m.step;
   status_.tokens = m.tokens;
   status_.hours = m.hours_so_far;
@@ -90,7 +93,6 @@ void Reporter::step(const StepMetrics& m, double seconds) {
 
 void Reporter::log_line(const StepMetrics& window) {
   log::info("{}", mythos::log_line(window));
-  if (events_) events_->flush();
   status_.tokens_per_second = window.tokens_per_second;
   status_.mfu = window.mfu;
   status_.eta_seconds = window.eta_seconds;

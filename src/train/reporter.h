@@ -18,11 +18,11 @@ class Reporter {
   /// `last_step`: the step that the run goes on from; what was written down of later ones is taken back.
   Reporter(const Run& run, int64_t last_step);
 
-  /// A step that is done: `step` is of this step alone and took `seconds`.
+  /// A step that is done: `step` is of this step alone and took `seconds`. It is in the files when this returns.
   void step(const StepMetrics& step, double seconds);
   /// A step that was left out: it would have been `step`.
   void skipped(int64_t step, double loss, double gradient_norm);
-  /// The line of the log, with speeds since the last one. What was reported so far is in the files when it returns.
+  /// The line of the log, with speeds since the last one.
   void log_line(const StepMetrics& window);
   void held_out(int64_t step, const Evaluation& evaluation);
   /// [{"prompt": .., "text": ..}, ..]

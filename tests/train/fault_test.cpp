@@ -152,7 +152,7 @@ TEST_F(FaultTest, AFolderThatCannotBeWrittenIsOneSentence) {
   write_text(elsewhere("file"), "a file");
   const auto before = snapshot(tiny_.folder());
   for (const fs::path& run : {elsewhere("file"), elsewhere("file") / "run"}) {
-    const auto line = error_of(request({}, run), ExitCode::refused);
+    const auto line = error_of(request({}, run), ExitCode::failed);
     EXPECT_NE(line.find(run.string()), std::string::npos) << line;
     EXPECT_EQ(line.find('\n'), std::string::npos) << line;
   }

@@ -83,7 +83,7 @@ TEST_F(NotifyTest, ARunTellsHowItEnded) {
   EXPECT_EQ(read_file(tiny_.folder() / "told"), "stop|" + run + "|1|train.max_hours = 1e-09 is reached\n");
   fs::remove(tiny_.folder() / "told");
   start({notify});
-  EXPECT_EQ(read_file(tiny_.folder() / "told"), "finish|" + run + "|24|run is done: 24 steps\n");
+  EXPECT_EQ(read_file(tiny_.folder() / "told"), "finish|" + run + "|24|config is done: 24 steps\n");
   fs::remove(tiny_.folder() / "told");
   start({notify});  // finished already
   EXPECT_FALSE(fs::exists(tiny_.folder() / "told"));
