@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/machine.h"
+#include "base/random.h"
 #include "base/signals.h"
 #include "base/units.h"
 #include "infer/evaluate.h"
@@ -244,10 +245,10 @@ class Trainer {
              .gradient_norm = result.gradient_norm,
              .lr = lr,
              .tokens = tokens_,
-             .loops = loops_};
+             .loops = loops_,
+             .batch = batch.text(),
+             .watched = logged ? std::optional(statistics_.read(loops_)) : std::nullopt};
     fill_speed(seconds, wait, 1);
-    if (logged) last_.watched = statistics_.read(loops_);
-    last_.batch = batch.text();
     report_->step(last_, seconds);
     if (const auto usual = stability_.finite(result.loss)) {
       log::warn("the loss of step {} stands out: {:.4f}, the steps before had {:.4f} on average", done_, result.loss,

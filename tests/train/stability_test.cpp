@@ -47,7 +47,7 @@ class StabilityTest : public TrainTest {
  protected:
   // A run whose gradients are spoilt at these attempts, counted from 1 whether they succeed or not.
   TrainResult spoilt(const std::function<bool(int)>& at, std::vector<std::string> overrides) {
-    Run run = prepare_run(request(std::move(overrides)));
+    mythos::Run run = prepare_run(request(std::move(overrides)));
     int attempt = 0;
     run.before_update = [&](int64_t, ParameterStore& parameters) {
       if (at(++attempt)) parameters.gradients(1).view({-1})[5] = std::numeric_limits<float>::quiet_NaN();
