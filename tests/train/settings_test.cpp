@@ -267,7 +267,9 @@ TEST_F(SettingsTest, TheLogLineIsTheContracts) {
                             .memory_bytes = int64_t{45'013} << 20,
                             .eta_seconds = 475'200,
                             .price_per_hour = 5,
-                            .hours_so_far = 21.4};
+                            .hours_so_far = 21.4,
+                            .batch = {},
+                            .watched = {}};
   EXPECT_EQ(log_line(article).substr(19),
             " | step    800/5744 | loss 4.0474 | gnorm 0.63 | lr 5.89e-04 | 0.4B tokens | 5,440 tok/s | mfu 3.4% | mem "
             "45,013 MiB | eta 5d 12h | $107 so far | data wait 0.0%");
