@@ -15,7 +15,7 @@ bool finite_all(const at::Tensor& t) { return t.isfinite().all().item<bool>(); }
 std::string described(const NamedTensor& t) {
   const at::Tensor bad = t.tensor.detach().isfinite().logical_not();
   const at::Tensor places = bad.nonzero();
-  const at::Tensor place = places[0].cpu();
+  const at::Tensor place = places[0].cpu().contiguous();
   std::vector<int64_t> index(place.const_data_ptr<int64_t>(), place.const_data_ptr<int64_t>() + place.numel());
   at::Tensor value = t.tensor.detach();
   for (const int64_t i : index) value = value.select(0, i);
@@ -54,9 +54,10 @@ std::optional<double> Stability::finite(double loss) {
   const double share = std::max(0.02, 1.0 / static_cast<double>(++seen_));
   // As if it lay at the limit: a level that stays high is the new average after a while.
   const double counted = spike ? std::min(loss, mean + 6 * deviation + 0.01 * std::abs(mean)) : loss;
-  const double delta = counted - mean_;
-  mean_ += share * delta;
-  variance_ = (1 - share) * (variance_ + share * delta * delta);
+  mean_ += share * (counted - mean_);
+  // From neighbours, so that a falling curve is not taken for noise.
+  if (seen_ > 1) variance_ += share * ((counted - last_) * (counted - last_) / 2 - variance_);
+  last_ = counted;
   if (!spike) return std::nullopt;
   return mean;
 }

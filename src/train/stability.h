@@ -41,7 +41,7 @@ class Stability {
   int64_t skip_limit_, rollback_limit_;
   int64_t in_row_ = 0, skipped_ = 0, rollbacks_ = 0;
   int64_t seen_ = 0;
-  double mean_ = 0, variance_ = 0;
+  double mean_ = 0, variance_ = 0, last_ = 0;
 };
 
 /// Where numbers stop being finite, in the order in which they are computed: a weight, the prelude, a loop, the coda;

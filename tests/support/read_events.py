@@ -13,5 +13,5 @@ curves = {tag: [[e.step, e.value if math.isfinite(e.value) else str(e.value)] fo
 texts = {}
 for tag in reader.Tags()["tensors"]:
     plugin = reader.SummaryMetadata(tag).plugin_data.plugin_name
-    texts[tag] = [[e.step, e.tensor_proto.string_val[0].decode(), plugin] for e in reader.Tensors(tag)]
+    texts[tag] = [[e.step, e.tensor_proto.string_val[0].decode(errors="replace"), plugin] for e in reader.Tensors(tag)]
 print(json.dumps({"curves": curves, "texts": texts}))

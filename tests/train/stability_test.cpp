@@ -163,8 +163,6 @@ TEST(FirstNotFinite, IsFoundWhereItIs) {
   EXPECT_NE(fine.find("overflowed"), std::string::npos) << fine;
   const std::string coda = found("coda.1.ffn_norm.weight", 3e38);
   EXPECT_NE(coda.find("after the coda"), std::string::npos) << coda;
-  const std::string prelude = found("prelude.0.attn_norm.weight", 3e38);
-  EXPECT_NE(prelude.find("in or before loop 1"), std::string::npos) << prelude;
 }
 
 TEST_F(StabilityTest, ASignalAsksForACheckpointWhileTheRunGoesOn) {
