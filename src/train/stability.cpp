@@ -52,9 +52,11 @@ std::optional<double> Stability::finite(double loss) {
   const double deviation = std::sqrt(variance_);
   const bool spike = seen_ >= 20 && loss - mean > std::max(6 * deviation, 0.01 * std::abs(mean));
   const double share = std::max(0.02, 1.0 / static_cast<double>(++seen_));
-  // As if it lay at the limit: a level that stays high is the new average after a while.
+  // As if it lay at the limit.
   const double counted = spike ? std::min(loss, mean + 6 * deviation + 0.01 * std::abs(mean)) : loss;
   mean_ += share * (counted - mean_);
+  in_row_high_ = spike ? in_row_high_ + 1 : 0;
+  if (in_row_high_ == 10) mean_ = loss;  // a level that stays is the new average
   // From neighbours, so that a falling curve is not taken for noise.
   if (seen_ > 1) variance_ += share * ((counted - last_) * (counted - last_) / 2 - variance_);
   last_ = counted;

@@ -41,6 +41,7 @@ class Stability {
   int64_t skip_limit_, rollback_limit_;
   int64_t in_row_ = 0, skipped_ = 0, rollbacks_ = 0;
   int64_t seen_ = 0;
+  int64_t in_row_high_ = 0;  // losses that stood out
   double mean_ = 0, variance_ = 0, last_ = 0;
 };
 
