@@ -195,7 +195,8 @@ TEST(RunConfig, TrainingNeedsInputsAndALength) {
 TEST(RunConfig, CheckpointsGoToAFolderOrToS3) {
   EXPECT_EQ(parsed("[checkpoint]\ndir = \"s3://bucket/runs/x\"\n").checkpoint.dir, "s3://bucket/runs/x");
   EXPECT_EQ(parsed("[checkpoint]\ndir = \"/data/a:b//c\"\n").checkpoint.dir, "/data/a:b//c");
-  for (const char* dir : {"s3://", "s3:///x", "s3://user:secret@host/x", "gs://bucket/x", "hf://own/x", "https://a/b"}) {
+  for (const char* dir :
+       {"s3://", "s3:///x", "s3://user:secret@host/x", "gs://bucket/x", "hf://own/x", "https://a/b"}) {
     const std::string said = complaint(std::string("[checkpoint]\ndir = \"") + dir + "\"\n");
     EXPECT_SAYS(said, "line 2: checkpoint.dir is '");
     EXPECT_SAYS(said, "s3://BUCKET/PREFIX");

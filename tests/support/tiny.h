@@ -106,14 +106,15 @@ class TinyRun {
     const auto documents = generated_documents(120'000);
     write_text(folder_ / "text.txt", joined(documents));
     small_tokenizer({documents.begin(), documents.begin() + 300}).save(folder_ / "tokenizer.json");
-    write_text(config(), std::string(tiny_model_toml) + "[tokenizer]\npath = \"" + tokenizer().string() +
-                             "\"\n[data]\nsource = \"" + (folder_ / "text.txt").string() +
-                             "\"\nvalidation_documents = 4\n"
-                             "[train]\ndevice = \"cpu\"\nthreads = 1\nseq_len = 16\nmicro_batch = 2\n"
-                             "global_batch_tokens = 64\nsteps = 24\nlr = 3e-3\nwarmup_steps = 4\nseed = 7\n"
-                             "loops = {choices = [1, 2, 3]}\n"
-                             "[checkpoint]\nevery = 6\nkeep_last = 3\nbackground = false\n[log]\nevery = 5\n[run]\ndir = \"" +
-                             run().string() + "\"\n");
+    write_text(config(),
+               std::string(tiny_model_toml) + "[tokenizer]\npath = \"" + tokenizer().string() +
+                   "\"\n[data]\nsource = \"" + (folder_ / "text.txt").string() +
+                   "\"\nvalidation_documents = 4\n"
+                   "[train]\ndevice = \"cpu\"\nthreads = 1\nseq_len = 16\nmicro_batch = 2\n"
+                   "global_batch_tokens = 64\nsteps = 24\nlr = 3e-3\nwarmup_steps = 4\nseed = 7\n"
+                   "loops = {choices = [1, 2, 3]}\n"
+                   "[checkpoint]\nevery = 6\nkeep_last = 3\nbackground = false\n[log]\nevery = 5\n[run]\ndir = \"" +
+                   run().string() + "\"\n");
   }
   [[nodiscard]] const fs::path& folder() const { return folder_.path(); }
   [[nodiscard]] fs::path config() const { return folder_ / "config.toml"; }

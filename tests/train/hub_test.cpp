@@ -37,7 +37,8 @@ class Hub : public ::testing::Test {
                    "[tokenizer]\npath = \"hf://own/tokenizer\"\n"
                    "[data]\nsource = \"hf://datasets/own/text/sample-10BT\"\nvalidation_documents = 4\n"
                    "[train]\ndevice = \"cpu\"\nthreads = 1\nseq_len = 16\nmicro_batch = 2\nglobal_batch_tokens = 64\n"
-                   "steps = 24\nlr = 3e-3\nwarmup_steps = 4\nseed = 7\n[checkpoint]\nevery = 6\nbackground = false\n[run]\ndir = \"" +
+                   "steps = 24\nlr = 3e-3\nwarmup_steps = 4\nseed = 7\n[checkpoint]\nevery = 6\nbackground = "
+                   "false\n[run]\ndir = \"" +
                    (folder_ / "run").string() + "\"\n");
   }
 

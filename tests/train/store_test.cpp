@@ -203,19 +203,22 @@ TEST_F(S3Train, KilledInTheMiddleOfAnUpload) {
     const std::string dir = fmt::format("checkpoint.dir=s3://runs/{}", background);
     const std::vector<std::string> o = {"train.steps=12", "checkpoint.every=4", dir,
                                         std::string("checkpoint.background=") + background};
-    server_->ask({{"do", "fault"}, {"path", "step_0000008"}, {"method", "PUT"}, {"times", 1}, {"stall", true}});
+    // In the background only the first is certain not to be left out.
+    const bool first = std::string_view(background) == "true";
+    const std::string stalled = fmt::format("{}/step_000000{}", background, first ? 4 : 8);
+    server_->ask({{"do", "fault"}, {"path", stalled}, {"method", "PUT"}, {"times", 1}, {"stall", true}});
     {
       const auto p = program(o, run);
       ASSERT_TRUE(p->wait_until([&] {
         for (const Json& r : server_->ask({{"do", "requests"}})) {
-          if (r["path"].get<std::string>().find("step_0000008") != std::string::npos) return true;
+          if (r["path"].get<std::string>().find(stalled) != std::string::npos) return true;
         }
         return false;
       })) << p->err();
       p->signal(SIGKILL);
       EXPECT_EQ(p->wait(), 128 + SIGKILL);
     }
-    EXPECT_EQ(CheckpointStore(std::string("s3://runs/") + background, 3).list(), Steps{4});
+    EXPECT_EQ(CheckpointStore(std::string("s3://runs/") + background, 3).list(), first ? Steps{} : Steps{4});
     server_->ask({{"do", "clear"}});
     EXPECT_EQ(start(o, run).step, 12);
     const Checkpoint a = open_checkpoint(run);
