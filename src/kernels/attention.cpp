@@ -62,21 +62,6 @@ struct MlaAttention : torch::autograd::Function<MlaAttention> {
   }
 };
 
-// The gradients of rows of x times weight^T.
-struct Projection {
-  // Adds the weight's gradient to `sink`, or returns it where there is none.
-  static at::Tensor weight_gradient(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& sink) {
-    const at::Tensor left = dy.view({-1, dy.size(-1)}).t();
-    const at::Tensor right = x.reshape({-1, x.size(-1)});
-    if (!sink.defined()) return product(left, right);
-    multiply_add(sink, left, right);
-    return {};
-  }
-  static at::Tensor input_gradient(const at::Tensor& dy, const at::Tensor& weight, at::IntArrayRef shape) {
-    return product(dy.view({-1, dy.size(-1)}), weight).view(shape);
-  }
-};
-
 struct ProjectedMlaAttention : torch::autograd::Function<ProjectedMlaAttention> {
   static Variable forward(AutogradContext* ctx, const Variable& query, const Variable& q_up, const Variable& latent,
                           const Variable& kv_up, const Variable& k_rope, const at::Tensor& c, const at::Tensor& s,
@@ -104,19 +89,10 @@ struct ProjectedMlaAttention : torch::autograd::Function<ProjectedMlaAttention> 
       return cpu::latent_attention_backward(mla_inputs(q, kv, saved[4], saved[5], saved[6], sizes),
                                             {saved[7], saved[8]}, grads[0]);
     }();
-    const at::Tensor dq_up = Projection::weight_gradient(d[0], query, ctx->saved_data["q_grad"].toTensor());
-    const at::Tensor dkv_up = Projection::weight_gradient(d[1], latent, ctx->saved_data["kv_grad"].toTensor());
+    const at::Tensor dq_up = weight_gradient(d[0], query, ctx->saved_data["q_grad"].toTensor());
+    const at::Tensor dkv_up = weight_gradient(d[1], latent, ctx->saved_data["kv_grad"].toTensor());
     const at::Tensor none;
-    return {Projection::input_gradient(d[0], q_up, query.sizes()),
-            dq_up,
-            Projection::input_gradient(d[1], kv_up, latent.sizes()),
-            dkv_up,
-            d[2],
-            none,
-            none,
-            none,
-            none,
-            none};
+    return {project(d[0], q_up.t()), dq_up, project(d[1], kv_up.t()), dkv_up, d[2], none, none, none, none, none};
   }
 };
 

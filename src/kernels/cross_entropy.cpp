@@ -75,7 +75,7 @@ class BlockedHead {
     const at::Tensor h = head_.hidden.detach().narrow(0, begin, rows);
     const auto* targets = head_.targets.const_data_ptr<int64_t>() + begin;
     std::vector<double> at_target(static_cast<size_t>(rows), 0.0);
-    for_blocks([&](int64_t part, int64_t b) {
+    for_blocks([&](int64_t part, int64_t b, bool) {
       const auto [first, size] = block(b);
       const at::Tensor tile = tile_of(part, b, size, rows);
       multiply(tile, weight_.narrow(0, first, size), h.t());
@@ -109,7 +109,7 @@ class BlockedHead {
   void gradients(const at::Tensor& h, int64_t begin, int64_t rows, const int64_t* targets) {
     const at::Tensor dh = head_.dh.narrow(0, begin, rows);
     const auto dh_of = [&](int64_t part) { return part == 0 ? dh : dh_parts_.select(0, part - 1).narrow(0, 0, rows); };
-    for_blocks([&](int64_t part, int64_t b) {
+    for_blocks([&](int64_t part, int64_t b, bool is_first) {
       const auto [first, size] = block(b);
       const at::Tensor tile = tile_of(part, b, size, rows);
       auto* values = tile.mutable_data_ptr<T>();
@@ -120,7 +120,7 @@ class BlockedHead {
         if (place >= 0 && place < size) values[place * rows + r] -= static_cast<T>(head_.scale);
       }
       const at::Tensor w = weight_.narrow(0, first, size);
-      if (b == first_block(part)) {
+      if (is_first) {
         multiply(dh_of(part), tile.t(), w);
       } else {
         multiply_add(dh_of(part), tile.t(), w);
@@ -130,17 +130,14 @@ class BlockedHead {
     for (int64_t part = 1; part < parts_; ++part) at::Tensor(dh).add_(dh_of(part));
   }
 
-  // Calls body(part, block) for every block, those of a part in order on one thread.
+  // Calls body(part, block, whether it is the part's first) for every block, those of a part in order on one thread.
   template <class Body>
   void for_blocks(const Body& body) {
-    at::parallel_for(0, parts_, 1, [&](int64_t from, int64_t to) {
+    for_row_parts(blocks_, parts_, [&](int64_t part, int64_t from, int64_t to) {
       const at::NoGradGuard no_grad;  // of this thread
-      for (int64_t part = from; part < to; ++part) {
-        for (int64_t b = first_block(part); b < first_block(part + 1); ++b) body(part, b);
-      }
+      for (int64_t b = from; b < to; ++b) body(part, b, b == from);
     });
   }
-  [[nodiscard]] int64_t first_block(int64_t part) const { return blocks_ * part / parts_; }
   [[nodiscard]] std::pair<int64_t, int64_t> block(int64_t b) const {
     return {b * block_, std::min(block_, v_ - b * block_)};
   }

@@ -20,10 +20,9 @@ struct Linear : torch::autograd::Function<Linear> {
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const auto saved = ctx->get_saved_variables();
-    const at::Tensor dy = grads[0].reshape({-1, grads[0].size(-1)});
-    multiply_add(ctx->saved_data["grad"].toTensor(), dy.t(), saved[0].reshape({-1, saved[0].size(-1)}));
+    weight_gradient(grads[0], saved[0], ctx->saved_data["grad"].toTensor());
     at::Tensor dx;
-    if (ctx->needs_input_grad(0)) dx = product(dy, saved[1]).view(saved[0].sizes());
+    if (ctx->needs_input_grad(0)) dx = project(grads[0], saved[1].t());
     return {dx, at::Tensor(), at::Tensor()};
   }
 };

@@ -64,19 +64,10 @@ Groups group_by_expert(const at::Tensor& experts, int64_t n_experts) {
   return g;
 }
 
-// Calls body(part, parts) for as many parts as there are threads, on the CPU; once elsewhere. What the body multiplies
-// stays on its thread: one meeting of the threads instead of one or two for every expert.
-template <class Body>
-void for_parts(const at::Tensor& like, int64_t most, const Body& body) {
-  if (!like.device().is_cpu()) {
-    body(0, 1);
-    return;
-  }
-  const int64_t parts = std::max<int64_t>(1, std::min<int64_t>(most, at::get_num_threads()));
-  at::parallel_for(0, parts, 1, [&](int64_t from, int64_t to) {
-    const at::NoGradGuard no_grad;  // of this thread
-    for (int64_t part = from; part < to; ++part) body(part, parts);
-  });
+// In how many parts threads share out a grouped product, at most `most`. What a part multiplies stays on its thread:
+// one meeting of the threads instead of one or two for every expert.
+int64_t parts_on(const at::Tensor& like, int64_t most) {
+  return like.device().is_cpu() ? std::max<int64_t>(1, std::min<int64_t>(most, at::get_num_threads())) : 1;
 }
 
 // out[rows of e] = in[rows of e] @ weight[e] (or its transpose) for every expert. Threads share out the rows, whosever
@@ -84,8 +75,8 @@ void for_parts(const at::Tensor& like, int64_t most, const Body& body) {
 void grouped_mm(at::Tensor& out, const at::Tensor& in, const at::Tensor& weight, bool transpose,
                 const std::vector<int64_t>& offset) {
   const int64_t n = in.size(0);
-  for_parts(in, (n + 15) / 16, [&](int64_t part, int64_t parts) {
-    const int64_t first = n * part / parts, last = n * (part + 1) / parts;
+  for_row_parts(n, parts_on(in, (n + 15) / 16), [&](int64_t, int64_t first, int64_t last) {
+    const at::NoGradGuard no_grad;  // of this thread
     for (int64_t e = 0; e < weight.size(0); ++e) {
       const int64_t begin = std::max(first, offset[static_cast<size_t>(e)]);
       const int64_t rows = std::min(last, offset[static_cast<size_t>(e) + 1]) - begin;
@@ -100,8 +91,9 @@ void grouped_mm(at::Tensor& out, const at::Tensor& in, const at::Tensor& weight,
 void grouped_gradient(at::Tensor& weight_grad, const at::Tensor& left, const at::Tensor& right,
                       const std::vector<int64_t>& offset) {
   const int64_t m = left.size(1);
-  for_parts(left, (m + 95) / 96, [&](int64_t part, int64_t parts) {
-    const int64_t first = m * part / parts, size = m * (part + 1) / parts - first;
+  for_row_parts(m, parts_on(left, (m + 95) / 96), [&](int64_t, int64_t first, int64_t last) {
+    const at::NoGradGuard no_grad;  // of this thread
+    const int64_t size = last - first;
     for (int64_t e = 0; e < weight_grad.size(0); ++e) {
       const int64_t begin = offset[static_cast<size_t>(e)];
       const int64_t rows = offset[static_cast<size_t>(e) + 1] - begin;

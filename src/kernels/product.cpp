@@ -17,9 +17,10 @@ bool is_large(int64_t m, int64_t n, int64_t k) { return std::min(m, n) >= 8 && k
 bool packed(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b, bool accumulate) {
   if (!cpu::packed_gemm_pays() || !floats_on_cpu(out) || !floats_on_cpu(a) || !floats_on_cpu(b)) return false;
   if (!is_large(a.size(0), b.size(1), a.size(1)) || out.stride(1) != 1) return false;
-  if (!cpu::packed_gemm_takes(view(a), view(b))) return false;
+  const cpu::MatrixView left = view(a), right = view(b);
+  if (!cpu::packed_gemm_takes(left, right)) return false;
   RECORD_USER_SCOPE("mythos::product");  // time by parts sees it as it sees aten::mm
-  cpu::packed_gemm(a.size(0), b.size(1), a.size(1), view(a), view(b), accumulate, out.mutable_data_ptr<float>(),
+  cpu::packed_gemm(a.size(0), b.size(1), a.size(1), left, right, accumulate, out.mutable_data_ptr<float>(),
                    out.stride(0));
   return true;
 }
@@ -55,6 +56,14 @@ at::Tensor project(const at::Tensor& x, const at::Tensor& weight) {
   auto shape = x.sizes().vec();
   shape.back() = weight.size(0);
   return product(x.reshape({-1, x.size(-1)}), weight.t()).view(shape);
+}
+
+at::Tensor weight_gradient(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& sink) {
+  const at::Tensor left = dy.reshape({-1, dy.size(-1)}).t();
+  const at::Tensor right = x.reshape({-1, x.size(-1)});
+  if (!sink.defined()) return product(left, right);
+  multiply_add(sink, left, right);
+  return {};
 }
 
 }  // namespace mythos

@@ -14,6 +14,9 @@ void multiply_add(const at::Tensor& out, const at::Tensor& a, const at::Tensor& 
 at::Tensor product(const at::Tensor& a, const at::Tensor& b);
 /// x W^T in new memory: x [..., in], weight [out, in].
 at::Tensor project(const at::Tensor& x, const at::Tensor& weight);
+/// The gradient of that weight, dy^T x, with dy [..., out]: added to `sink`, and nothing is returned; or where there is
+/// no sink, in new memory.
+at::Tensor weight_gradient(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& sink);
 
 /// What multiply() and multiply_add() do where packed_gemm is not taken.
 void multiply_reference(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b, bool accumulate);

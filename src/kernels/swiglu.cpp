@@ -84,13 +84,13 @@ struct FeedForward : torch::autograd::Function<FeedForward> {
                           const GradientBuffer& gate_up_grad, const GradientBuffer& down_grad, Part part) {
     const PartScope scope(part);
     const at::Tensor rows = x.reshape({-1, x.size(-1)});
-    const at::Tensor joined = product(rows, gate_up.t());
+    const at::Tensor joined = project(rows, gate_up);
     ctx->save_for_backward({rows, gate_up, down, joined});
     ctx->saved_data["gate_up_grad"] = gate_up_grad.tensor;
     ctx->saved_data["down_grad"] = down_grad.tensor;
     ctx->saved_data["part"] = static_cast<int64_t>(part);
     ctx->saved_data["shape"] = x.sizes().vec();
-    return product(swiglu_forward(joined), down.t()).view(x.sizes());
+    return project(swiglu_forward(joined), down).view(x.sizes());
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
@@ -99,15 +99,8 @@ struct FeedForward : torch::autograd::Function<FeedForward> {
     const at::Tensor &x = saved[0], &gate_up = saved[1], &down = saved[2], &joined = saved[3];
     const at::Tensor dy = grads[0].reshape({x.size(0), -1});
     const SwigluBackward b = swiglu_backward(joined, product(dy, down), {});
-    // A weight's gradient is added to its buffer, or handed to autograd where there is none.
-    const auto gradient = [&](const char* name, const at::Tensor& left, const at::Tensor& right) {
-      const at::Tensor sink = ctx->saved_data[name].toTensor();
-      if (!sink.defined()) return product(left.t(), right);
-      multiply_add(sink, left.t(), right);
-      return at::Tensor();
-    };
-    const at::Tensor ddown = gradient("down_grad", dy, b.act);
-    const at::Tensor dgate_up = gradient("gate_up_grad", b.djoined, x);
+    const at::Tensor ddown = weight_gradient(dy, b.act, ctx->saved_data["down_grad"].toTensor());
+    const at::Tensor dgate_up = weight_gradient(b.djoined, x, ctx->saved_data["gate_up_grad"].toTensor());
     const at::Tensor dx = product(b.djoined, gate_up).view(ctx->saved_data["shape"].toIntVector());
     return {dx, dgate_up, ddown, at::Tensor(), at::Tensor(), at::Tensor()};
   }

@@ -11,7 +11,6 @@
 
 // Everything that holds vector registers is compiled for them and called only where packed_gemm_runs().
 #define MYTHOS_AVX2 __attribute__((target("avx2,fma")))
-#define MYTHOS_AVX2_INLINE __attribute__((target("avx2,fma"), always_inline)) inline
 
 namespace mythos::cpu {
 namespace {
@@ -149,12 +148,14 @@ void pack_rows(MatrixView a, int64_t rows, int64_t k, float* out) {
 // Fetches the rows that are needed next into the second cache, a few lines with each tile.
 class Ahead {
  public:
+  Ahead() = default;  // of nothing
   // `rows` rows of `length` floats, `stride` apart, fetched evenly by `calls` calls of step().
   Ahead(const float* data, int64_t rows, int64_t length, int64_t stride, int64_t calls)
-      : row_(data), lines_in_row_(parts_of(length, 16)), stride_(stride) {
-    left_ = rows * lines_in_row_;
-    at_once_ = parts_of(left_, calls);
-  }
+      : row_(data),
+        lines_in_row_(parts_of(length, 16)),
+        stride_(stride),
+        left_(rows * lines_in_row_),
+        at_once_(parts_of(left_, calls)) {}
   void step() {
     for (int64_t n = std::min(at_once_, left_); n > 0; --n) {
       _mm_prefetch(row_ + line_ * 16, _MM_HINT_T1);
@@ -167,9 +168,9 @@ class Ahead {
   }
 
  private:
-  const float* row_;
-  int64_t lines_in_row_, stride_;
-  int64_t line_ = 0, left_ = 0, at_once_ = 0;
+  const float* row_ = nullptr;
+  int64_t lines_in_row_ = 0, stride_ = 0, left_ = 0, at_once_ = 0;
+  int64_t line_ = 0;
 };
 
 // All of an operand, packed: pass by pass, in each pass panel by panel.
@@ -237,7 +238,7 @@ void by_rows(const Product& x) {
           }
         }
         const int64_t tiles = panels * (end - begin);
-        Ahead ahead(nullptr, 0, 1, 0, tiles);
+        Ahead ahead;
         if (in_place && q + 1 < passes) {
           ahead = Ahead(x.a_at(begin * mr, (q + 1) * depth).data, std::min(x.m, end * mr) - begin * mr,
                         x.depth_of(q + 1), x.a.row, tiles);
@@ -286,7 +287,7 @@ void by_columns(const Product& x) {
           pack_columns(x.b_at(q * depth, j * nr), k, std::min(nr, x.n - j * nr), packed + (j - begin) * nr * k);
         }
         const int64_t tiles = (end - begin) * slivers;
-        Ahead ahead(nullptr, 0, 1, 0, tiles);
+        Ahead ahead;
         if (q + 1 < passes) {
           ahead = Ahead(x.b_at((q + 1) * depth, begin * nr).data, x.depth_of(q + 1), columns, x.b.row, tiles);
         } else if (end < to) {
