@@ -54,6 +54,7 @@ void enter_folders(Run& run, bool fresh) {
   make_folder(run.dir);
   if (!run.store->is_remote()) make_folder(run.store->dir());
   lock_folders(run);
+  remove_stale_temporaries(run.dir);
   if ((fresh || !run.holds_checkpoints) && !run.store->list().empty()) {
     throw refusal(fmt::format("another run has begun in {} just now", run.dir.string()), "start again");
   }
