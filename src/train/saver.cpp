@@ -22,6 +22,9 @@ double seconds_since(Clock::time_point t) { return std::chrono::duration<double>
 
 constexpr int64_t room_to_watch = 3;  // checkpoints
 constexpr size_t grain = size_t{4} << 20;
+// Beside threads that compute on every processor, about a tenth of one: of 19 there would be a sixtieth, and a large
+// checkpoint would be on its way for an hour.
+constexpr int writers_niceness = 10;
 
 // On Linux niceness belongs to a thread.
 int this_thread() { return static_cast<int>(::syscall(SYS_gettid)); }
@@ -127,7 +130,7 @@ void Saver::save_soon(const CheckpointMeta& meta, TrainingState state) {
   busy_ = true;
   writer_ = std::thread([this, meta] {
     writer_id_ = this_thread();
-    set_niceness(this_thread(), 19);
+    set_niceness(this_thread(), writers_niceness);
     write_or_warn(meta, being_written_.tensors, {.threads = 1, .fast = false});
     busy_ = false;
   });

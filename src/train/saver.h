@@ -41,7 +41,7 @@ class Saver {
   Saver(const Saver&) = delete;
   Saver& operator=(const Saver&) = delete;
 
-  /// For an interval: copies the state and returns, while a thread of the lowest priority writes it. Where the last one
+  /// For an interval: copies the state and returns, while a thread of low priority writes it. Where the last one
   /// is still being written, this one is left out; where there is no memory for a copy, the state is written at once.
   /// What fails is a warning.
   void save_soon(const CheckpointMeta& meta, TrainingState state);
