@@ -60,13 +60,12 @@ double error_of(const std::vector<double>& values) {
 
 std::span<const int64_t> micro_batches() { return sizes; }
 
-bool ran_out_of_memory(const std::exception& error) {
-  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr ||
-      dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr) {
-    return true;
-  }
-  const std::string what = error.what();
-  return what.find("out of memory") != std::string::npos || what.find("can't allocate memory") != std::string::npos;
+bool is_out_of_memory(const std::exception& error) {
+  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return true;
+  if (dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr) return true;
+  const std::string_view what = error.what();
+  return what.find("DefaultCPUAllocator: ") != std::string_view::npos ||
+         what.find("out of memory") != std::string_view::npos;
 }
 
 int64_t device_memory(at::Device device) {
@@ -91,7 +90,7 @@ Measurer::Measurer(MeasureOptions options) : options_(std::move(options)) {
   try {
     state_ = std::make_unique<State>(options_);
   } catch (const std::exception& e) {
-    if (!ran_out_of_memory(e)) throw;
+    if (!is_out_of_memory(e)) throw;
   }
 }
 Measurer::~Measurer() = default;
@@ -167,7 +166,7 @@ Trial Measurer::measure(int64_t micro_batch, Recompute recompute) {
     trial.loops_run = static_cast<double>(loop_runs) / static_cast<double>(counted);
     trial.peak_bytes = peak_of(options_.device);
   } catch (const std::exception& e) {
-    if (!ran_out_of_memory(e)) throw;
+    if (!is_out_of_memory(e)) throw;
     trial.out_of_memory = true;
   }
   if (trial.out_of_memory) {

@@ -7,6 +7,7 @@
 #include <ATen/ATen.h>
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -94,6 +95,6 @@ BatchSearch try_batch(Measurer& measurer, int64_t micro_batch, const SearchLimit
 /// Memory that tensors may take on a device now: the GPU's free memory, or the host's.
 int64_t device_memory(at::Device device);
 /// Whether this is LibTorch or the system saying that there is no more memory.
-bool ran_out_of_memory(const std::exception& error);
+bool is_out_of_memory(const std::exception& error);
 
 }  // namespace mythos
