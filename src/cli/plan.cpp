@@ -9,10 +9,11 @@
 #include "kernels/memory.h"
 #include "plan/run_plan.h"
 #include "step/gemm_rate.h"
+#include "storage/storage.h"
 #include "train/run_parts.h"
 #include "train/saver.h"
 
-#include <ATen/Parallel.h>
+#include <algorithm>
 
 namespace mythos::cli {
 namespace fs = std::filesystem;
@@ -56,6 +57,8 @@ class LocalRows {
     }
     reads_ = why.empty();
   }
+  /// Whether the vocabulary is the tokenizer's.
+  [[nodiscard]] bool has_tokenizer() const { return tokenizer_.has_value(); }
   /// The loader is opened when the first row is asked for. Nothing where there are no rows to be had.
   std::function<bool(std::span<int32_t>)> reader(std::string& why) {
     if (!reads_) return {};
@@ -75,13 +78,19 @@ class LocalRows {
   bool reads_ = false;
 };
 
+// Free space where checkpoints go, and what those of the run's own take there already.
 std::optional<int64_t> free_at(const std::string& folder) {
   if (is_address(folder)) return std::nullopt;
   std::error_code ec;
+  int64_t own = 0;
+  for (const auto& file : fs::directory_iterator(folder, ec)) {
+    const std::string name = file.path().filename().string();
+    if (name.starts_with("step_") && name.ends_with(".safetensors")) own += static_cast<int64_t>(file.file_size(ec));
+  }
   fs::path there = fs::absolute(folder, ec);
   while (!fs::exists(there, ec) && there.has_relative_path()) there = there.parent_path();
   const fs::space_info space = fs::space(there, ec);
-  return ec || space.capacity == 0 ? std::nullopt : std::optional(static_cast<int64_t>(space.available));
+  return ec || space.capacity == 0 ? std::nullopt : std::optional(static_cast<int64_t>(space.available) + own);
 }
 
 // Fills in what is here: the device, and what is measured on it.
@@ -177,8 +186,7 @@ void run(const Options& o) {
     request.gpu = "L40S";  // what machines are compared with
   }
   RunPlan plan = make_plan(request);
-  if (!request.config.vocab_size &&
-      (request.config.tokenizer.path.empty() || is_address(request.config.tokenizer.path))) {
+  if (!request.config.vocab_size && !rows.has_tokenizer()) {
     plan.notes.push_back(fmt::format("the vocabulary is the preset's {}; training takes the tokenizer's",
                                      with_commas(request.config.model.vocab_size)));
   }
@@ -186,8 +194,14 @@ void run(const Options& o) {
     if (!plan.quota) throw usage_error(fmt::format("{} needs no quota that is known here", o.instance));
     plan.quota->present = present_quota(plan.quota->quota, request.region);
   }
-  if (o.json) return print_json(to_json(plan));
-  print(plan_text(plan));
+  o.json ? print_json(to_json(plan)) : print(plan_text(plan));
+  if (plan.disk_free && *plan.disk_free < plan.disk_needed) {
+    throw refusal(
+        fmt::format("{} has {} free and the checkpoints need {} ({} x {} bytes)", request.config.checkpoint.dir,
+                    bytes_text(static_cast<double>(*plan.disk_free)), bytes_text(static_cast<double>(plan.disk_needed)),
+                    plan.checkpoints_at_once, with_commas(plan.checkpoint_bytes)),
+        "free space, choose another checkpoint.dir, or lower checkpoint.keep_last");
+  }
 }
 
 }  // namespace

@@ -5,7 +5,6 @@
 #include "config/value.h"
 
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 

@@ -23,7 +23,7 @@ double number_from(std::string_view text, std::string_view& rest) {
   return value;
 }
 
-// Text as it is published, compressed; measured on FineWeb-Edu's Parquet files: 28.5 GB for 10 billion tokens.
+// Text as it is published, compressed: FineWeb-Edu's sample of 10 billion tokens has 28.5 GB of Parquet files.
 constexpr double network_bytes_per_token = 2.85;
 
 class Planner {
