@@ -11,7 +11,7 @@
 #include "optim/schedule.h"
 #include "plan/memory.h"
 #include "train/notify.h"
-#include "train/pace.h"
+#include "train/planned_pace.h"
 
 #include <filesystem>
 #include <functional>

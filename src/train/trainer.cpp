@@ -62,7 +62,6 @@ class Trainer {
         statistics_(config_.model.n_experts, config_.model.act_threshold),
         spot_(config_.run.spot_notice),
         stability_(config_.train.skip_limit, config_.train.rollback_limit),
-        pace_(run.planned, run.batch.micro_batch, run.recompute, run.loops.size() > 1 ? 50 : 3),
         done_(run.first_step()) {
     install_save_handler();
     restore();
@@ -397,11 +396,6 @@ class Trainer {
   void log_step() {
     fill_speed(window_seconds_, window_wait_, window_steps_);
     report_->log_line(last_);
-    // A start's first step also makes tables and buffers.
-    if (done_ > first_ + 1) {
-      const double tokens = static_cast<double>(window_steps_ * run_.batch.global_batch_tokens);
-      if (const auto off = pace_.add(window_steps_, tokens, window_seconds_, window_wait_)) log::warn("{}", *off);
-    }
     window_seconds_ = window_wait_ = 0;
     window_steps_ = 0;
   }
@@ -452,7 +446,6 @@ class Trainer {
                   {"skipped", stability_.skipped()},
                   {"rollbacks", stability_.rollbacks()}};
     if (!run_.from.empty()) meta.state["from"] = run_.from;
-    if (pace_.planned().tokens_per_second > 0) meta.state["plan"] = to_json(pace_.planned());
     meta.program = "mythos " MYTHOS_VERSION;
     meta.libtorch = libtorch_version();
     meta.host = host_name();
@@ -529,7 +522,6 @@ class Trainer {
   std::unique_ptr<Reporter> report_;
   SpotStop spot_;
   Stability stability_;
-  PaceWatch pace_;
   at::Tensor last_ids_;  // of the last micro-step
   std::string why_stopped_;
   Json position_;

@@ -1,5 +1,5 @@
 // Whether a run keeps the pace it was planned with: said once, with the likely cause.
-#include "train/pace.h"
+#include "train/planned_pace.h"
 
 #include "train_testing.h"
 

@@ -1,4 +1,4 @@
-#include "train/pace.h"
+#include "train/planned_pace.h"
 
 #include "base/units.h"
 
