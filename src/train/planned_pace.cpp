@@ -41,16 +41,17 @@ std::optional<PlannedPace> planned_pace_from(const Json& json) {
 PaceWatch::PaceWatch(PlannedPace planned, int64_t micro_batch, Recompute recompute, int64_t least_steps)
     : planned_(std::move(planned)), micro_batch_(micro_batch), recompute_(recompute), least_steps_(least_steps) {}
 
-std::optional<std::string> PaceWatch::add(int64_t steps, double tokens, double seconds, double waited) {
+std::optional<std::string> PaceWatch::add(int64_t steps, double tokens_per_second, double data_wait) {
+  if (steps < 1 || !(tokens_per_second > 0)) return std::nullopt;
+  const double time = static_cast<double>(steps) / tokens_per_second;
   steps_ += steps;
-  tokens_ += tokens;
-  seconds_ += seconds;
-  waited_ += waited;
-  if (steps_ < least_steps_ || !(seconds_ > 0)) return std::nullopt;
-  const double rate = tokens_ / seconds_;
-  const double share = waited_ / seconds_;
+  time_ += time;
+  waited_ += data_wait * time;
+  if (steps_ < least_steps_) return std::nullopt;
+  const double rate = static_cast<double>(steps_) / time_;
+  const double share = waited_ / time_;
   steps_ = 0;
-  tokens_ = seconds_ = waited_ = 0;
+  time_ = waited_ = 0;
   if (!(planned_.tokens_per_second > 0)) {
     planned_ = {rate, micro_batch_, recompute_, "this run's first steps"};
     return std::nullopt;

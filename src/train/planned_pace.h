@@ -29,8 +29,8 @@ class PaceWatch {
   /// what the run has now. A window is looked at when it has `least_steps`: many where steps differ in their work.
   PaceWatch(PlannedPace planned, int64_t micro_batch, Recompute recompute, int64_t least_steps);
 
-  /// `steps` more, of `tokens` and `seconds` together, of which `waited` for data.
-  std::optional<std::string> add(int64_t steps, double tokens, double seconds, double waited);
+  /// `steps` more at a rate, with a share of their time spent waiting for data.
+  std::optional<std::string> add(int64_t steps, double tokens_per_second, double data_wait);
   [[nodiscard]] const PlannedPace& planned() const { return planned_; }
 
  private:
@@ -41,8 +41,8 @@ class PaceWatch {
   Recompute recompute_;
   int64_t least_steps_;
   int64_t steps_ = 0;
-  double tokens_ = 0, seconds_ = 0, waited_ = 0;
-  int off_ = 0;  // windows in a row: above 0 slower, below 0 faster
+  double time_ = 0, waited_ = 0;  // in units of a step at one token a second
+  int off_ = 0;                   // windows in a row: above 0 slower, below 0 faster
   bool said_ = false;
 };
 

@@ -14,9 +14,7 @@ bool holds(const std::optional<std::string>& text, const std::string& part) {
   return text && text->find(part) != std::string::npos;
 }
 // A window of 10 steps at a rate, with a share of waiting.
-std::optional<std::string> window(PaceWatch& w, double rate, double waited = 0) {
-  return w.add(10, 1000, 1000 / rate, waited * 1000 / rate);
-}
+std::optional<std::string> window(PaceWatch& w, double rate, double waited = 0) { return w.add(10, rate, waited); }
 
 TEST(Pace, WithinTheToleranceNothingIsSaid) {
   PaceWatch w = watch(planned(100));
@@ -52,10 +50,10 @@ TEST(Pace, TheCauseIsNamed) {
 
 TEST(Pace, WithoutAPlanTheFirstStepsAreIt) {
   PaceWatch w = watch({});
-  EXPECT_FALSE(w.add(1, 100, 9, 0)) << "too short to be one";
+  EXPECT_FALSE(w.add(1, 10, 0)) << "too short to be one";
   EXPECT_EQ(w.planned().tokens_per_second, 0);
-  EXPECT_FALSE(w.add(2, 200, 1, 0));
-  EXPECT_DOUBLE_EQ(w.planned().tokens_per_second, 30);
+  EXPECT_FALSE(w.add(2, 40, 0));
+  EXPECT_DOUBLE_EQ(w.planned().tokens_per_second, 20) << "1 step at 10, 2 at 40: 3 / (1/10 + 2/40)";
   EXPECT_EQ(w.planned().micro_batch, 3);
 }
 
