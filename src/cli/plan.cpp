@@ -170,8 +170,8 @@ void run(const Options& o) {
   if (!o.mfu.empty())
     request.mfu = o.mfu == "reference" ? request.catalogue.reference().mfu : fraction_from(o.mfu, "--mfu");
   if (!o.deadline.empty()) request.deadline_hours = hours_from(o.deadline, "--deadline");
-  if (!o.gpu.empty()) request.catalogue.supported_gpu(o.gpu);
-  if (!o.instance.empty()) request.catalogue.supported_gpu(request.catalogue.instance(o.instance).gpu);
+  if (!o.gpu.empty()) (void)request.catalogue.supported_gpu(o.gpu);
+  if (!o.instance.empty()) (void)request.catalogue.supported_gpu(request.catalogue.instance(o.instance).gpu);
   if (o.check && o.instance.empty()) throw usage_error("--check needs an --instance, to know which quota to read");
   const int64_t threads = request.config.train.threads;
   set_threads(threads);
