@@ -10,6 +10,7 @@ struct Result {
   int exit_code = 0;
 };
 
+void add_plan(CLI::App& app, Result& result);
 void add_train(CLI::App& app, Result& result);
 void add_eval(CLI::App& app, Result& result);
 void add_generate(CLI::App& app, Result& result);

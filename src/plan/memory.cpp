@@ -90,6 +90,12 @@ MemoryPlan plan_memory(const ModelConfig& c, int64_t micro_batch, int64_t seq_le
   return plan;
 }
 
+int64_t cache_bytes(const ModelConfig& c, int64_t positions, int64_t loops, int64_t element) {
+  const int64_t values =
+      c.attn_type == AttentionType::mla ? c.kv_lora_rank + c.qk_rope_head_dim : 2 * c.n_kv_heads * c.head_dim();
+  return (c.prelude_layers + loops + c.coda_layers) * positions * values * element;
+}
+
 bool fits(const MemoryPlan& plan, int64_t available) {
   return static_cast<double>(plan.total()) <= 0.85 * static_cast<double>(available);
 }

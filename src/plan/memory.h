@@ -27,6 +27,10 @@ struct MemoryPlan {
 MemoryPlan plan_memory(const ModelConfig& config, int64_t micro_batch, int64_t seq_len, int64_t loops,
                        Recompute recompute, int64_t element = 4);
 
+/// Bytes that keys and values of `positions` take while generating (model/cache.h): of every block, and of the
+/// recurrent one for each loop. Exact from 64 positions on that come at once.
+int64_t cache_bytes(const ModelConfig& config, int64_t positions, int64_t loops, int64_t element = 4);
+
 /// Whether a step would leave a margin of what is available: 15%.
 bool fits(const MemoryPlan& plan, int64_t available);
 /// `none`, or `loop` where only that fits, or nothing does.

@@ -53,6 +53,7 @@ void say_what_was_decided(const Run& run, int64_t checkpoint_size, int64_t avail
                             run.batch.micro_batch, c.train.seq_len, run.batch.grad_accum,
                             with_commas(run.batch.global_batch_tokens), with_commas(run.batch.steps),
                             with_commas(run.batch.tokens())));
+  if (!run.batch_why.empty()) line("", run.batch_why);
   const double left =
       static_cast<double>(run.batch.steps - run.first_step()) * static_cast<double>(run.batch.global_batch_tokens);
   const double at_limit = left * run.flops.train / run.gemm_rate;

@@ -131,14 +131,6 @@ std::string in_words(const std::vector<Trace::Op>& ops) {
 
 }  // namespace
 
-bool is_out_of_memory(const std::exception& error) {
-  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return true;
-  if (dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr) return true;
-  const std::string_view what = error.what();
-  return what.find("DefaultCPUAllocator: ") != std::string_view::npos ||
-         what.find("out of memory") != std::string_view::npos;
-}
-
 Error out_of_memory_error(const std::string& doing, const std::exception& error, const std::function<void()>& again,
                           const std::string& table) {
   const auto bytes = bytes_asked(error.what());

@@ -2,15 +2,13 @@
 #pragma once
 
 #include "base/error.h"
+#include "plan/measure.h"  // is_out_of_memory
 
 #include <exception>
 #include <functional>
 #include <string>
 
 namespace mythos {
-
-/// Whether this is LibTorch or the system saying that there is no more memory.
-bool is_out_of_memory(const std::exception& error);
 
 /// What `doing` ("step 12") ended with. `again` is the work that failed: it is run once more with every op watched,
 /// which costs nothing in a run that goes well, to tell the op, its part of the step, and the shape of the tensor that

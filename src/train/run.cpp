@@ -187,7 +187,13 @@ Run prepare_run(const TrainRequest& request) {
   const int64_t available = available_memory();
   const BatchChoice choice = choose_batch(run, available);
   run.recompute = choice.recompute;
+  run.batch_why = choice.why;
   run.batch = batch_plan(run.config.train, choice.micro_batch);
+  if (choice.tokens_per_second > 0) {
+    run.planned = {choice.tokens_per_second, choice.micro_batch, choice.recompute, "measured before the run"};
+  } else if (run.checkpoint && !run.weights_only && run.checkpoint->meta.state.is_object()) {
+    run.planned = planned_pace_from(run.checkpoint->meta.state.value("plan", Json())).value_or(PlannedPace{});
+  }
   run.finished = run.checkpoint && !run.weights_only && run.checkpoint->meta.step >= run.batch.steps;
   if (run.finished) return run;
 

@@ -11,6 +11,7 @@
 #include "optim/schedule.h"
 #include "plan/memory.h"
 #include "train/notify.h"
+#include "train/planned_pace.h"
 
 #include <filesystem>
 #include <functional>
@@ -49,6 +50,8 @@ struct Run {
   int64_t threads = 1;
   BatchPlan batch;
   Recompute recompute = Recompute::none;
+  std::string batch_why;  ///< where micro_batch is "auto": why it is what it is
+  PlannedPace planned;    ///< what was measured before the run, or an earlier start's
   std::vector<int64_t> loops;
   FlopsPerToken flops;
   MemoryPlan memory;                     ///< predicted

@@ -17,8 +17,10 @@ Schedule schedule_of(const TrainSection& train, int64_t steps);
 struct BatchChoice {
   int64_t micro_batch = 1;
   Recompute recompute = Recompute::none;
+  std::string why = "";          ///< where it was not the configuration's
+  double tokens_per_second = 0;  ///< as it was measured; 0: it was not
 };
-/// What the configuration says; where it says "auto", what an earlier start decided, else the most that fits well.
+/// What the configuration says; where it says "auto", what an earlier start decided, else what search_batch() finds.
 BatchChoice choose_batch(const Run& run, int64_t available);
 
 /// What changed since the checkpoint was written, by what it has a bearing on: nothing to say, a note, a refusal that

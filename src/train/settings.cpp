@@ -1,6 +1,8 @@
 // How a run's settings are resolved, and how they compare with those it began with.
 #include "base/error.h"
 #include "base/log.h"
+#include "base/signals.h"
+#include "plan/run_plan.h"
 #include "storage/storage.h"
 #include "train/run_parts.h"
 
@@ -78,11 +80,49 @@ Schedule schedule_of(const TrainSection& t, int64_t steps) {
   return {kind, t.lr, t.lr * t.min_lr_ratio, t.warmup_steps, steps};
 }
 
+namespace {
+
+// Not so long that a start feels like hanging; a real step of a large model on the CPU takes more.
+constexpr double search_seconds = 30;
+
+BatchChoice search_for_batch(const Run& run, int64_t available, int64_t element) {
+  const auto& train = run.config.train;
+  const auto recompute = [&](int64_t n) { return recompute_for(run.config, n, element, available); };
+  const Recompute otherwise = train.recompute == "none" ? Recompute::none : Recompute::loop;
+  // What does not fit is refused, or forced, with the rest.
+  if (!recompute(1)) return {.micro_batch = 1, .recompute = otherwise};
+  MeasureOptions options;
+  options.model = run.config.model;
+  options.device = run.device;
+  options.compute = run.compute;
+  options.seq_len = train.seq_len;
+  options.loops = run.loops;
+  options.seed = static_cast<uint64_t>(train.seed);
+  options.say = [](const std::string& what) {
+    if (stop_requested()) throw Stopped(fmt::format("stopped by signal {} before the run began", stop_signal()));
+    log::info("{}", what);
+  };
+  const auto accum = [&](int64_t n) { return batch_plan(train, n).grad_accum; };
+  Measurer measurer(std::move(options));
+  const BatchSearch found = search_batch(measurer, {.most_rows = most_rows(train),
+                                                    .seconds = search_seconds,
+                                                    .gain = 0.03,
+                                                    .grad_accum = accum,
+                                                    .recompute = recompute});
+  const Trial& t = found.chosen;
+  return {.micro_batch = t.micro_batch,
+          .recompute = t.recompute,
+          .why = found.why,
+          .tokens_per_second = t.tokens_per_second(train.seq_len, accum(t.micro_batch))};
+}
+
+}  // namespace
+
 BatchChoice choose_batch(const Run& run, int64_t available) {
   const auto& train = run.config.train;
   const int64_t loops = *std::max_element(run.loops.begin(), run.loops.end());
   const int64_t element = run.compute == at::kBFloat16 ? 2 : 4;
-  const auto recompute_for = [&](int64_t micro_batch) {
+  const auto least = [&](int64_t micro_batch) {
     if (train.recompute == "none") return Recompute::none;
     if (train.recompute == "loop") return Recompute::loop;
     if (const int64_t before = earlier(run.checkpoint, "recompute"); before != 0) {
@@ -90,15 +130,13 @@ BatchChoice choose_batch(const Run& run, int64_t available) {
     }
     return least_recompute(run.config.model, micro_batch, train.seq_len, loops, element, available);
   };
-  if (train.micro_batch > 0) return {train.micro_batch, recompute_for(train.micro_batch)};
-  if (const int64_t before = earlier(run.checkpoint, "micro_batch"); before > 0) return {before, recompute_for(before)};
-  int64_t chosen = 1;
-  for (const int64_t n : {2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64}) {
-    const bool useful = train.global_batch_tokens == 0 ? n <= 8 : n * train.seq_len <= train.global_batch_tokens;
-    const auto plan = plan_memory(run.config.model, n, train.seq_len, loops, recompute_for(n), element);
-    if (useful && fits(plan, available)) chosen = n;
+  if (train.micro_batch > 0) return {.micro_batch = train.micro_batch, .recompute = least(train.micro_batch)};
+  if (const int64_t before = earlier(run.checkpoint, "micro_batch"); before > 0) {
+    return {.micro_batch = before,
+            .recompute = least(before),
+            .why = fmt::format("micro_batch {} is what this run began with", before)};
   }
-  return {chosen, recompute_for(chosen)};
+  return search_for_batch(run, available, element);
 }
 
 namespace {

@@ -63,6 +63,7 @@ class Trainer {
                .price_per_hour = config_.cost.price_per_hour,
                .max_hours = config_.train.max_hours,
                .budget = config_.cost.budget}),
+        plan_(run.planned, run.batch.micro_batch, run.recompute, run.loops.size() > 1 ? 50 : 3),
         done_(run.first_step()) {
     install_save_handler();
     restore();
@@ -295,6 +296,7 @@ class Trainer {
     saver_.went_back_to(done_);
     first_ = std::min(first_, done_);
     pace_.forget_window();
+    logged_ = done_;
     report_->going_back_to(done_);
     const std::string said = fmt::format(
         "going back to step {} ({}) after {} steps in a row that were not finite: time {} of {}; "
@@ -315,6 +317,11 @@ class Trainer {
   void log_step() {
     pace_.fill_window(last_, done_);
     report_->log_line(last_);
+    // A start's first step also makes tables and buffers.
+    if (done_ > first_ + 1) {
+      if (const auto off = plan_.add(done_ - logged_, last_.tokens_per_second, last_.data_wait)) log::warn("{}", *off);
+    }
+    logged_ = done_;
   }
 
   // What the first step took of what was predicted.
@@ -337,6 +344,7 @@ class Trainer {
   void save(Save how) {
     if (done_ == 0 || done_ == first_) return;
     CheckpointMeta meta = checkpoint_meta(run_);
+    if (plan_.planned().tokens_per_second > 0) meta.state["plan"] = to_json(plan_.planned());
     meta.step = done_;
     meta.tokens = tokens_;
     meta.data = position_;
@@ -400,11 +408,13 @@ class Trainer {
   SpotStop spot_;
   Stability stability_;
   Pace pace_;
+  PaceWatch plan_;
   at::Tensor last_ids_;  // of the last micro-step
   std::string why_stopped_;
   Json position_;
   std::filesystem::path resumed_from_, weights_from_;
   int64_t done_ = 0, first_ = 0, tokens_ = 0, loops_ = 0;
+  int64_t logged_ = 0;     // the last step that had a line
   int64_t reported_ = -1;  // the last saved step that the report knows
   StepMetrics last_;
 };
