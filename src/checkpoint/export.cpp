@@ -202,7 +202,8 @@ class PtWriter {
     p_.new_object("open_mythos.main", "MythosConfig");
     p_.empty_dict();
     p_.mark();
-    for (const auto& [name, value] : model_to_json(state_.meta.model).items()) {
+    const Json fields = model_to_json(state_.meta.model);
+    for (const auto& [name, value] : fields.items()) {
       p_.text(name);
       if (value.is_string()) {
         p_.text(value.get<std::string>());

@@ -37,7 +37,8 @@ std::string number_text(double value) {
 // As much of a run's configuration as the file tells.
 std::string config_text(const ModelConfig& model, const OptimizerSettings& o) {
   std::string out = "[model]\n";
-  for (const auto& [name, value] : model_to_json(model).items()) {
+  const Json fields = model_to_json(model);
+  for (const auto& [name, value] : fields.items()) {
     out += fmt::format("{} = {}\n", name, value.is_number_float() ? number_text(value.get<double>()) : value.dump());
   }
   std::string train;

@@ -6,6 +6,7 @@
 #include "base/machine.h"
 #include "base/units.h"
 #include "checkpoint/layout.h"
+#include "checkpoint/model_state.h"
 #include "checkpoint/places.h"
 #include "data/documents.h"
 #include "data/tokenizer_source.h"
@@ -188,6 +189,10 @@ Run prepare_run(const TrainRequest& request) {
   const BatchChoice choice = choose_batch(run, available);
   run.recompute = choice.recompute;
   run.batch = batch_plan(run.config.train, choice.micro_batch);
+  // Another program's file does not say it; with this run's batch it comes to this.
+  if (run.checkpoint && is_imported(run.checkpoint->meta)) {
+    run.checkpoint->meta.tokens = run.checkpoint->meta.step * run.batch.global_batch_tokens;
+  }
   run.finished = run.checkpoint && !run.weights_only && run.checkpoint->meta.step >= run.batch.steps;
   if (run.finished) return run;
 

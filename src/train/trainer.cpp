@@ -6,6 +6,7 @@
 #include "base/random.h"
 #include "base/signals.h"
 #include "base/units.h"
+#include "checkpoint/model_state.h"
 #include "infer/evaluate.h"
 #include "kernels/memory.h"
 #include "step/gemm_rate.h"
@@ -446,6 +447,7 @@ class Trainer {
                   {"skipped", stability_.skipped()},
                   {"rollbacks", stability_.rollbacks()}};
     if (!run_.from.empty()) meta.state["from"] = run_.from;
+    if (!optimizer_.lags().empty()) meta.state["optimizer_lags"] = lags_to_json(optimizer_.lags());
     meta.program = "mythos " MYTHOS_VERSION;
     meta.libtorch = libtorch_version();
     meta.host = host_name();
