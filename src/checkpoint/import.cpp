@@ -224,6 +224,7 @@ class PtImport {
   }
 
   void add_optimizer(const PickleValue& optimizer, ModelState& state) {
+    const size_t n_weights = state.tensors.size();
     const std::vector<ParameterSpec> specs = parameter_specs(state.meta.model);
     read_group(optimizer, specs.size());
     const PickleValue* states = find(optimizer, "state");
@@ -253,6 +254,7 @@ class PtImport {
     state.meta.state["optimizer_steps"] = most;
     for (int64_t& s : steps) s = most - s;
     if (Json lags = lags_to_json(steps); !lags.empty()) state.meta.state["optimizer_lags"] = std::move(lags);
+    for (size_t i = 0; i < n_weights; ++i) state.tensors[i].name.insert(0, model_prefix);
     state.has_optimizer = true;
   }
 

@@ -111,7 +111,7 @@ std::vector<TensorBytes> adopt_weights(std::map<std::string, TensorBytes> found,
       const TensorBytes& a = embed->second;
       const TensorBytes& b = head->second;
       if (a.dtype != b.dtype || a.shape != b.shape || !std::ranges::equal(a.data, b.data)) {
-        throw FormatError(fmt::format("{} has \"embed.weight\" and \"head.weight\" that differ", where),
+        throw FormatError(fmt::format("{} has 'embed.weight' and 'head.weight' that differ", where),
                           "this model has one matrix for both; a model trained with two cannot be used");
       }
     }

@@ -284,16 +284,16 @@ TEST_F(PtTest, OtherFilesAreNamed) {
 // A large archive's records, in a sparse file: sizes and offsets that do not fit 32 bits.
 TEST_F(PtTest, Zip64IsWrittenAndReadBack) {
   ZipWriter zip(file(), 0);
-  for (int i = 0; i < 70'000; ++i) zip.add(fmt::format("x/data/{}", i), "");
+  for (int i = 0; i < 66'000; ++i) zip.add(fmt::format("x/data/{}", i), "");
   zip.add("x/data.pkl", "\x80\x02}.");
   zip.commit();
   const ZipFile read(file());
-  EXPECT_EQ(read.entries().size(), 70'001U);
+  EXPECT_EQ(read.entries().size(), 66'001U);
   PtFile(file()).check();
 }
 
-// Seeded damage of every kind: an answer or an error, never a crash. Checksums are put right again for half of them,
-// so that what is behind them is reached.
+// Seeded damage of every kind: an answer or an error, never a crash. That of the pickle is read without the checksum
+// before it, or with a right one.
 TEST_F(PtTest, FuzzedFilesAreReadOrRefused) {
   const std::string whole = read_file(MYTHOS_TEST_DIR "/checkpoint/pt/protocol_2.pt");
   const size_t pickle_begin = whole.find("\x80\x02}q");
@@ -338,7 +338,7 @@ TEST_F(PtTest, FuzzedFilesAreReadOrRefused) {
   }
   const std::string pickle = whole.substr(pickle_begin, pickle_end - pickle_begin);
   const std::string bytes_of_storage(48, '\0');
-  for (int round = 0; round < 4000; ++round) {  // the pickle, behind a right checksum
+  for (int round = 0; round < 6000; ++round) {  // the pickle, behind a right checksum
     std::string bytes = pickle;
     const auto place = [&] { return static_cast<size_t>(random.below(bytes.size())); };
     for (uint64_t n = 1 + random.below(3); n > 0; --n) {
@@ -356,8 +356,17 @@ TEST_F(PtTest, FuzzedFilesAreReadOrRefused) {
           bytes.erase(place(), random.below(8));
       }
     }
-    write_pt(file(), bytes, {{"x/data/0", bytes_of_storage}, {"x/data/2", bytes_of_storage}});
-    use(file());
+    if (round % 40 == 0) {  // with tensors behind it
+      write_pt(file(), bytes, {{"x/data/0", bytes_of_storage}, {"x/data/2", bytes_of_storage}});
+      use(file());
+      continue;
+    }
+    try {
+      std::ignore = Pickle::read(std::as_bytes(std::span(bytes)), "it");
+      ++read;
+    } catch (const FormatError&) {
+      ++refused;
+    }
   }
   EXPECT_GT(read, 20);
   EXPECT_GT(refused, 3000);
