@@ -75,6 +75,36 @@ std::optional<fs::path> tokenizer_file(const CheckpointMeta& meta, const std::st
   return std::nullopt;
 }
 
+void write_weights(const ModelState& state, bool both_heads, const fs::path& path) {
+  if (both_heads) return export_state_dict(state, path);
+  export_checkpoint(state, path);
+}
+
+// All of its files or none: what was not there before is removed again.
+void write_folder(const ModelState& state, const fs::path& in, const fs::path& out, const ConvertOptions& options,
+                  Conversion& done) {
+  const auto tokenizer = tokenizer_file(state.meta, options.tokenizer);
+  done.made = "a folder of weights";
+  done.files.push_back(out / "config.json");
+  if (tokenizer) done.files.push_back(out / tokenizer->filename());
+  std::error_code ec;
+  std::vector<fs::path> created;
+  for (const fs::path& file : done.files) {
+    require_free(file, in, options.force);
+    if (!fs::exists(file, ec)) created.push_back(file);
+  }
+  make_folder(out);
+  try {
+    export_config(state.meta.model, done.files[1]);
+    if (tokenizer) write_file_atomically(done.files[2], read_file(*tokenizer));
+    write_weights(state, options.both_heads, done.files[0]);
+  } catch (...) {
+    for (const fs::path& file : created) fs::remove(file, ec);
+    fs::remove(out, ec);  // if it is empty
+    throw;
+  }
+}
+
 }  // namespace
 
 Conversion convert(const fs::path& in, const fs::path& out, const ConvertOptions& options) {
@@ -96,29 +126,13 @@ Conversion convert(const fs::path& in, const fs::path& out, const ConvertOptions
     export_pt(state, optimizer_settings(state), out);
     return done;
   }
-  std::optional<fs::path> tokenizer;
   if (target == Target::folder) {
-    tokenizer = tokenizer_file(state.meta, options.tokenizer);
-    done.files.push_back(out / "config.json");
-    if (tokenizer) done.files.push_back(out / tokenizer->filename());
-    for (const fs::path& file : done.files) require_free(file, in, options.force);
-    make_folder(out);
-  } else if (!options.tokenizer.empty()) {
-    load_tokenizer_of(state.meta, options.tokenizer);
+    write_folder(state, in, out, options, done);
+    return done;
   }
-  if (options.both_heads) {
-    export_state_dict(state, weights);
-  } else if (state.has_optimizer) {
-    done.made = "a checkpoint";
-    export_checkpoint(state, weights);
-  } else {
-    export_weights(state, weights);
-  }
-  if (target == Target::folder) {
-    done.made = "a folder of weights";
-    export_config(state.meta.model, done.files[1]);
-    if (tokenizer) write_file_atomically(done.files[2], read_file(*tokenizer));
-  }
+  if (!options.tokenizer.empty()) load_tokenizer_of(state.meta, options.tokenizer);
+  if (state.has_optimizer) done.made = "a checkpoint";
+  write_weights(state, options.both_heads, out);
   return done;
 }
 

@@ -8,7 +8,12 @@
 #include "infer/checkpoint_io.h"
 #include "step/train_step.h"
 
-#include <cstdlib>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
 
 namespace mythos {
 namespace {
@@ -130,6 +135,26 @@ TEST_F(ConvertTest, NothingIsLeftOfWhatCannotBeWritten) {
   expect_within(error_line([&] { convert(folder_ / "bad.pt", folder_ / "out/", {}); }), "damaged");
   EXPECT_FALSE(fs::exists(folder_ / "out"));
   EXPECT_EQ(names_in(folder_ / "none"), std::vector<std::string>{"file"});
+}
+
+// A file at the process's size limit fails like one on a full disk, and needs no rights to cause.
+TEST_F(ConvertTest, NothingIsLeftOnAFullDisk) {
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    ::signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{100'000, 100'000};
+    if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) ::_exit(77);
+    int failed = 0;
+    for (const char* name : {"x.pt", "x.safetensors", "out/"}) {
+      failed += static_cast<int>(error_line([&] { convert(pt_, folder_ / name, {}); }) != "no error");
+    }
+    ::_exit(failed == 3 ? 0 : 1);
+  }
+  int status = 0;
+  ::waitpid(pid, &status, 0);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 77) GTEST_SKIP() << "no limit can be set here";
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  EXPECT_TRUE(fs::is_empty(folder_.path()));
 }
 
 TEST_F(ConvertTest, ATokenizerOfAnotherVocabularyIsRefused) {
