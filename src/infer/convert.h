@@ -10,10 +10,10 @@
 namespace mythos {
 
 struct ConvertOptions {
-  bool weights_only = false;  ///< leave the optimizer out
-  bool both_heads = false;    ///< .safetensors: the reference's whole state_dict (see export_state_dict)
-  bool force = false;         ///< replace what is there
-  std::string tokenizer;      ///< of an exported folder; empty: the checkpoint's, if its file can be found
+  bool weights_only = false;   ///< leave the optimizer out
+  bool both_heads = false;     ///< .safetensors: the reference's whole state_dict (see export_state_dict)
+  bool force = false;          ///< replace what is there
+  std::string tokenizer = {};  ///< of an exported folder; empty: the checkpoint's, if its file can be found
 };
 
 struct Conversion {

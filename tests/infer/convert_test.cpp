@@ -69,7 +69,7 @@ TEST_F(ConvertTest, LogitsAreThoseOfTheReference) {
                                folder_ / "both.safetensors", folder_ / "out/model.safetensors"}) {
     const LoadedModel loaded = load_model(path, at::kCPU, at::kDouble);
     const at::Tensor ours = loaded.model->logits(loaded.model->hidden(ids));
-    EXPECT_LT((ours - logits).abs().max().item<double>(), 1e-6) << path;
+    EXPECT_LT((ours - logits).abs().max().item<double>(), 3e-6) << path;  // the expected ones are fp32
     EXPECT_EQ(loaded.meta.step, path.filename() == "both.safetensors" ? 0 : 600) << path;
   }
   EXPECT_EQ(names_in(folder_ / "out"), (std::vector<std::string>{"config.json", "model.safetensors"}));
