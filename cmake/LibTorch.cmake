@@ -38,6 +38,8 @@ target_link_libraries(mythos_torch INTERFACE
 # the one LibTorch brings: both ask for libgomp.so.1.
 target_compile_options(mythos_torch INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fopenmp>)
 target_link_options(mythos_torch INTERFACE -fopenmp)
+# LibTorch is built so, and some of its classes have other members without.
+target_compile_definitions(mythos_torch INTERFACE NDEBUG)
 # The wheel's libraries find their CUDA runtime stubs beside the package, by their own RPATH.
 target_link_options(mythos_torch INTERFACE "-Wl,--allow-shlib-undefined")
 if(MYTHOS_CUDA)

@@ -17,7 +17,7 @@ FolderLock::FolderLock(const std::filesystem::path& folder, std::string_view doi
   // Mounts of object stores open nothing for reading and writing at once, and have no locks either.
   if (fd_ < 0 && (errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP)) return;
   if (fd_ < 0) {
-    throw failure(fmt::format("cannot write in {}: {}", folder.string(), std::strerror(errno)), hint);
+    throw refusal(fmt::format("cannot write in {}: {}", folder.string(), std::strerror(errno)), hint);
   }
   int refused = ::flock(fd_, LOCK_EX | LOCK_NB);
   // is_held() of another process holds it for an instant.

@@ -11,7 +11,8 @@ namespace mythos {
 /// a killed process leaves nothing behind that blocks the next.
 class FolderLock {
  public:
-  /// Throws a refusal if another process holds it: "another process is `doing` FOLDER", with the hint.
+  /// Throws a refusal if another process holds it: "another process is `doing` FOLDER", with the hint; and if
+  /// the folder cannot be written.
   FolderLock(const std::filesystem::path& folder, std::string_view doing, const std::string& hint);
   ~FolderLock();
   FolderLock(const FolderLock&) = delete;

@@ -99,7 +99,7 @@ void add_inspect(CLI::App& app, Result&) {
   command->add_flag("--verify", o->verify, "of a run: read all of its newest checkpoint and check it now");
   command->add_flag("--json", o->json, "one JSON document on standard output");
   command->footer(
-      "Examples:\n  mythos inspect mythos_300m --vocab 199998 --json\n  mythos inspect runs/mythos_300m     where a "
+      "Example:\n  mythos inspect mythos_300m --vocab 199998 --json\n  mythos inspect runs/mythos_300m     where a "
       "run stands, also while it trains");
   command->callback([o] { run(*o); });
 }

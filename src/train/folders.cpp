@@ -17,20 +17,19 @@ bool checkpoints_outside(const Run& run) {
   return inside.empty() || *inside.begin() == "..";
 }
 
-}  // namespace
-
-namespace {
-std::unique_ptr<FolderLock> lock(const fs::path& folder) {
-  return std::make_unique<FolderLock>(folder, "training in", "choose another folder with --set run.dir=DIR");
+std::unique_ptr<FolderLock> lock(const fs::path& folder, const char* key) {
+  return std::make_unique<FolderLock>(folder, "training in",
+                                      fmt::format("choose another folder with --set {}=DIR", key));
 }
+
 }  // namespace
 
 void lock_folders(Run& run) {
   std::error_code ec;
-  if (!run.lock && fs::is_directory(run.dir, ec)) run.lock = lock(run.dir);
+  if (!run.lock && fs::is_directory(run.dir, ec)) run.lock = lock(run.dir, "run.dir");
   if (!run.checkpoint_lock && !run.store->is_remote() && checkpoints_outside(run) &&
       fs::is_directory(run.store->dir(), ec)) {
-    run.checkpoint_lock = lock(run.store->dir());
+    run.checkpoint_lock = lock(run.store->dir(), "checkpoint.dir");
   }
 }
 

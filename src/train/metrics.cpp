@@ -74,6 +74,15 @@ std::filesystem::path after_cutting(std::filesystem::path path, int64_t last_ste
 
 }  // namespace
 
+std::string live_line(const StepMetrics& last, int64_t step, int64_t micro, const BatchPlan& batch,
+                      std::optional<double> seconds_left) {
+  std::string text = fmt::format("step {}/{}", step, batch.steps);
+  if (batch.grad_accum > 1) text += fmt::format(" ({}/{})", micro, batch.grad_accum);
+  if (!seconds_left) return text;
+  return text + fmt::format(" | loss {:.4f} | {} tok/s | {} left", last.loss,
+                            with_commas(static_cast<int64_t>(last.tokens_per_second)), duration_text(*seconds_left));
+}
+
 MetricsFile::MetricsFile(std::filesystem::path path, int64_t last_step)
     : file_(after_cutting(std::move(path), last_step)) {}
 

@@ -3,6 +3,7 @@
 
 #include "base/append_file.h"
 #include "base/json.h"
+#include "config/batch_plan.h"
 #include "train/loop_statistics.h"
 
 #include <cstdint>
@@ -34,6 +35,10 @@ struct StepMetrics {
 
 /// "2026-05-24 19:58:10 | step    800/5744 | loss 4.0474 | ..." in local time, the same in every locale.
 std::string log_line(const StepMetrics& metrics);
+/// For a terminal while micro-batch `micro` of `step` is done: "step 801/5744 (3/85) | loss 4.0474 | 5,440 tok/s | 5d
+/// 12h left". `last`: the step before.
+std::string live_line(const StepMetrics& last, int64_t step, int64_t micro, const BatchPlan& batch,
+                      std::optional<double> seconds_left);
 
 class MetricsFile {
  public:

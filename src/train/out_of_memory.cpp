@@ -44,7 +44,8 @@ std::string sizes_of(const c10::IValue& value) {
 
 Trace::Op op_of(const at::RecordFunction& function) {
   Trace::Op op{function.name(), "", ""};
-  if (function.scope() != at::RecordScope::FUNCTION) return op;
+  // Some are told without what they get, and asking those for it is an error.
+  if (function.scope() != at::RecordScope::FUNCTION || function.num_inputs() == 0) return op;
   const auto inputs = function.inputs();
   std::vector<std::string> shapes;
   for (const c10::IValue& value : inputs) {

@@ -1,9 +1,11 @@
-// What a run that goes on says about where it stands, so that it can be compared with what came before.
+// Going on from a checkpoint: what is taken from it, and what is said, to be compared with what came before.
 #pragma once
 
+#include "checkpoint/checkpoint.h"
 #include "checkpoint/hasher.h"
-#include "model/parameters.h"
+#include "model/model.h"
 #include "optim/adamw.h"
+#include "train/run.h"
 
 #include <cstdint>
 #include <span>
@@ -29,5 +31,14 @@ struct StateNorms {
   double second_moments = 0;
 };
 StateNorms state_norms(const ParameterStore& parameters, const AdamW& optimizer);
+
+/// The weights that step 0 has: fresh ones of the run's seed, or those of the checkpoint `from`.
+void begin_weights(const Run& run, const std::filesystem::path& from, Model& model);
+/// Weights, moments and the optimizer's count of steps.
+void load_training_state(const Checkpoint& checkpoint, Model& model, AdamW& optimizer);
+/// A checkpoint's description as far as it is the same at every step of the run.
+CheckpointMeta checkpoint_meta(const Run& run);
+/// Warns where the run began with another number of threads than it goes on with.
+void warn_of_other_threads(const Run& run, const CheckpointMeta& meta);
 
 }  // namespace mythos

@@ -97,4 +97,12 @@ std::string first_not_finite(Model& model, const at::Tensor& ids, int64_t n_loop
          "overflowed";
 }
 
+Error gave_up(int64_t step, int64_t rollbacks, const std::string& diagnosis, const std::filesystem::path& checkpoint) {
+  return failure(
+      fmt::format("step {} is still not finite after going back {} times: {}. {}", step, rollbacks, diagnosis,
+                  checkpoint.empty() ? "No checkpoint was written yet"
+                                     : fmt::format("The checkpoint {} is intact", checkpoint.string())),
+      "start again with a lower train.lr and --force; the run goes on from its last checkpoint");
+}
+
 }  // namespace mythos

@@ -1,9 +1,11 @@
 // Steps that went wrong: what to do about losses and gradients that are not finite, and losses that stand out.
 #pragma once
 
+#include "base/error.h"
 #include "model/model.h"
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 
@@ -48,5 +50,7 @@ class Stability {
 /// Where numbers stop being finite, in the order in which they are computed: a weight, the prelude, a loop, the coda;
 /// else the first gradients. Runs the model once more on `ids` ([B, T]) without gradients. One or two sentences.
 std::string first_not_finite(Model& model, const at::Tensor& ids, int64_t n_loops);
+/// The run's end after Verdict::give_up. `checkpoint`: the last one, empty if there is none.
+Error gave_up(int64_t step, int64_t rollbacks, const std::string& diagnosis, const std::filesystem::path& checkpoint);
 
 }  // namespace mythos

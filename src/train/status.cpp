@@ -77,7 +77,7 @@ std::optional<RunStatus> run_status_from(const Json& json) {
 }
 
 void write_status(const fs::path& run, const RunStatus& status) {
-  const fs::path temporary = run / fmt::format(".{}.tmp-{}", file_name, ::getpid());
+  const fs::path temporary = run / fmt::format(".{}.new", file_name);
   {
     std::ofstream out(temporary, std::ios::binary | std::ios::trunc);
     out << to_json(status).dump(2, ' ', false, Json::error_handler_t::replace) << '\n';

@@ -6,16 +6,15 @@
 #include "base/random.h"
 #include "base/signals.h"
 #include "base/units.h"
-#include "checkpoint/model_state.h"
-#include "infer/evaluate.h"
 #include "kernels/memory.h"
-#include "step/gemm_rate.h"
 #include "step/train_step.h"
+#include "train/batches.h"
+#include "train/held_out.h"
 #include "train/loop_statistics.h"
 #include "train/out_of_memory.h"
+#include "train/pace.h"
 #include "train/reporter.h"
 #include "train/resume.h"
-#include "train/run_parts.h"
 #include "train/samples.h"
 #include "train/saver.h"
 #include "train/spot.h"
@@ -23,11 +22,7 @@
 
 #include <chrono>
 #include <cmath>
-#include <deque>
-
-#ifndef MYTHOS_VERSION
-#define MYTHOS_VERSION "unknown"
-#endif
+#include <functional>
 
 namespace mythos {
 namespace {
@@ -42,9 +37,6 @@ std::string one_line(const std::exception& e) {
   return text.substr(0, text.find('\n'));
 }
 
-// Thrown out of an evaluation when a stop is asked for.
-struct StopAsked {};
-
 class Trainer {
  public:
   explicit Trainer(Run& run)
@@ -55,7 +47,7 @@ class Trainer {
                                          config_.train.weight_decay, config_.train.decay_norms}),
         step_(model_, optimizer_),
         schedule_(run.schedule()),
-        loader_(run.loader.get()),
+        batches_(*run.loader, run.batch.micro_batch, config_.train.seq_len),
         saver_(*run.store, {.every = config_.checkpoint.every,
                             .steps = run.batch.steps,
                             .background = run.saves_in_background,
@@ -63,6 +55,13 @@ class Trainer {
         statistics_(config_.model.n_experts, config_.model.act_threshold),
         spot_(config_.run.spot_notice),
         stability_(config_.train.skip_limit, config_.train.rollback_limit),
+        pace_({.steps = run.batch.steps,
+               .tokens_per_step = run.batch.global_batch_tokens,
+               .flops_per_token = run.flops.train,
+               .peak_flops = run.gemm_rate,
+               .price_per_hour = config_.cost.price_per_hour,
+               .max_hours = config_.train.max_hours,
+               .budget = config_.cost.budget}),
         done_(run.first_step()) {
     install_save_handler();
     restore();
@@ -100,11 +99,8 @@ class Trainer {
     if (done_ == 0) watch(0);
     while (done_ < run_.batch.steps) {
       const Outcome outcome = one_step();
-      if (outcome == Outcome::stopped) break;
-      if (outcome == Outcome::skipped) {
-        if (stop_requested()) break;
-        continue;
-      }
+      if (outcome == Outcome::skipped && !stop_requested()) continue;
+      if (outcome != Outcome::done) break;
       report_checkpoint();
       if (done_ == first_ + 1) say_memory();
       const bool last = done_ == run_.batch.steps;
@@ -128,41 +124,24 @@ class Trainer {
     evaluate_now();
     watch(done_);
     log::info("done: {} steps, {} tokens in {}; the last checkpoint is {}", with_commas(done_), with_commas(tokens_),
-              duration_text(seconds_before_ + train_seconds_), run_.store->path_of(done_).string());
+              duration_text(pace_.seconds()), run_.store->path_of(done_).string());
     return 0;
-  }
-
-  // Those that step 0 has.
-  void begin_weights() {
-    if (weights_from_.empty()) {
-      initialize(model_.parameters(), config_.model, static_cast<uint64_t>(config_.train.seed));
-    } else {
-      load_weights(open_checkpoint(weights_from_), model_);
-    }
   }
 
   // Fresh weights, or those of the checkpoint with everything that belongs to them.
   void restore() {
     if (run_.checkpoint) {
       const Checkpoint& c = *run_.checkpoint;
-      load_weights(c, model_);
       if (run_.weights_only) {
         weights_from_ = c.path();
+        load_weights(c, model_);
       } else {
-        load_moments(c, optimizer_);
-        optimizer_.set_steps(c.meta.state.value("optimizer_steps", c.meta.step));
+        load_training_state(c, model_, optimizer_);
         tokens_ = c.meta.tokens;
-        seconds_before_ = c.meta.state.value("seconds", 0.0);
+        pace_.restore(c.meta.state.value("seconds", 0.0));
         stability_.restore(c.meta.state.value("skipped", int64_t{0}), c.meta.state.value("rollbacks", int64_t{0}));
         resumed_from_ = c.path();
-        const int64_t threads = c.meta.state.value("threads", run_.threads);
-        if (threads != run_.threads) {
-          log::warn(
-              "this run began with {} threads and goes on with {}: sums are added in another order, so the last bits "
-              "of "
-              "the weights will differ from an undisturbed run's",
-              threads, run_.threads);
-        }
+        warn_of_other_threads(run_, c.meta);
       }
       log::info("going on from {}: step {} of {}, {} tokens, next lr {:.2e}", c.path().string(), with_commas(done_),
                 with_commas(run_.batch.steps), with_commas(tokens_), schedule_.rate(done_));
@@ -170,10 +149,10 @@ class Trainer {
       log::info("norms: weights {:.6g}, first moments {:.6g}, second moments {:.6g}", norms.weights,
                 norms.first_moments, norms.second_moments);
     } else {
-      begin_weights();
+      begin_weights(run_, weights_from_, model_);
     }
     first_ = done_;
-    position_ = loader_->position();
+    position_ = run_.loader->position();
     run_.checkpoint.reset();  // lets go of the mapped file
   }
 
@@ -193,9 +172,7 @@ class Trainer {
   Outcome one_step() {
     const auto begin = Clock::now();
     if (done_ == first_) reset_memory_peak();
-    const double waited = loader_->seconds_waited();
-    const int64_t rows = run_.batch.micro_batch;
-    const int64_t seq_len = config_.train.seq_len;
+    const double waited = run_.loader->seconds_waited();
     const auto& choices = run_.loops;
     Random random(derive_seed(static_cast<uint64_t>(config_.train.seed), static_cast<uint64_t>(done_), "loops"));
     loops_ = choices[random.below(choices.size())];
@@ -209,16 +186,11 @@ class Trainer {
     // Where the run goes on, its whole next batch is read first, to be compared before anything is computed.
     if (done_ == first_ && first_ > 0 && !read_first_batch()) return Outcome::stopped;
     BatchHash batch;
-    std::vector<int32_t> row(static_cast<size_t>(seq_len) + 1);
+    at::Tensor ids;
     for (int64_t micro = 0; micro < run_.batch.grad_accum; ++micro) {
-      at::Tensor ids = at::empty({rows, seq_len + 1}, at::kLong);
-      for (int64_t r = 0; r < rows; ++r) {
-        if (!take_row(row)) return Outcome::stopped;
-        batch.add(row);
-        std::copy(row.begin(), row.end(), ids.mutable_data_ptr<int64_t>() + r * (seq_len + 1));
-      }
-      last_ids_ = ids.narrow(1, 0, seq_len);
-      micro_step(ids.narrow(1, 0, seq_len).contiguous(), ids.narrow(1, 1, seq_len).contiguous());
+      if (!read([&] { return batches_.next(ids, batch); })) return Outcome::stopped;
+      last_ids_ = ids.narrow(1, 0, config_.train.seq_len);
+      micro_step(last_ids_.contiguous(), ids.narrow(1, 1, config_.train.seq_len).contiguous());
       if (stop_requested() && micro + 1 < run_.batch.grad_accum) return Outcome::stopped;
       show_progress(micro + 1);
     }
@@ -226,20 +198,16 @@ class Trainer {
     const double lr = schedule_.rate(done_);
     const StepResult result = step_.finish(lr);
     if (!result.updated) {
-      train_seconds_ += seconds_since(begin);
+      pace_.lost(seconds_since(begin));
       not_finite(result);
       return Outcome::skipped;
     }
     ++done_;
     tokens_ += run_.batch.global_batch_tokens;
-    position_ = loader_->position();
+    position_ = run_.loader->position();
 
     const double seconds = seconds_since(begin);
-    const double wait = loader_->seconds_waited() - waited;
-    train_seconds_ += seconds;
-    window_seconds_ += seconds;
-    window_wait_ += wait;
-    ++window_steps_;
+    pace_.step(seconds, run_.loader->seconds_waited() - waited);
     last_ = {.step = done_,
              .total = run_.batch.steps,
              .loss = result.loss,
@@ -249,7 +217,7 @@ class Trainer {
              .loops = loops_,
              .batch = batch.text(),
              .watched = logged ? std::optional(statistics_.read(loops_)) : std::nullopt};
-    fill_speed(seconds, wait, 1);
+    pace_.fill_last(last_, done_);
     report_->step(last_, seconds);
     if (const auto usual = stability_.finite(result.loss)) {
       log::warn("the loss of step {} stands out: {:.4f}, the steps before had {:.4f} on average", done_, result.loss,
@@ -260,32 +228,26 @@ class Trainer {
 
   bool read_first_batch() {
     BatchHash batch;
-    std::vector<int32_t> row(static_cast<size_t>(config_.train.seq_len) + 1);
-    std::deque<std::vector<int32_t>> rows;
-    while (static_cast<int64_t>(rows.size()) < run_.batch.grad_accum * run_.batch.micro_batch) {
-      if (!take_row(row)) return false;
-      batch.add(row);
-      rows.push_back(row);
-    }
-    log::info("the next batch is {} ({} rows)", batch.text(), rows.size());
-    ahead_ = std::move(rows);
+    if (!read([&] { return batches_.look_ahead(run_.batch.grad_accum, batch); })) return false;
+    log::info("the next batch is {} ({} rows)", batch.text(), run_.batch.grad_accum * run_.batch.micro_batch);
     return true;
   }
 
-  // The next row to train on; false if a stop was asked for.
-  bool take_row(std::vector<int32_t>& row) try {
-    if (!ahead_.empty()) {
-      row = std::move(ahead_.front());
-      ahead_.pop_front();
-    } else if (!next_row(row)) {
+  // Reads rows; false if a stop was asked for. Where the data ends, or an error comes instead, what was trained so far
+  // is saved first.
+  bool read(const std::function<Read()>& rows) {
+    try {
+      const Read read = rows();
+      if (read != Read::ended) return read == Read::whole;
       throw failure(fmt::format("the data ended after {} of {} steps: {} tokens were there", with_commas(done_),
                                 with_commas(run_.batch.steps), with_commas(tokens_)),
                     "set data.epochs = 0 to go round it, or give the run fewer steps");
+    } catch (const Stopped&) {
+      throw;
+    } catch (const Error&) {
+      save(Save::now);
+      throw;
     }
-    return true;
-  } catch (const Stopped&) {
-    if (stop_requested()) return false;
-    throw;
   }
 
   void micro_step(const at::Tensor& ids, const at::Tensor& targets) {
@@ -299,38 +261,19 @@ class Trainer {
     }
   }
 
-  // The next row of the data; where there is none, or an error instead, what was trained so far is saved first.
-  bool next_row(std::span<int32_t> row) {
-    try {
-      if (loader_->next(row)) return true;
-    } catch (const Stopped&) {
-      throw;
-    } catch (const Error&) {
-      save(Save::now);
-      throw;
-    }
-    save(Save::now);
-    return false;
-  }
-
   // Nothing was updated. The data of the step is passed over; after too many in a row the run goes back.
   void not_finite(const StepResult& result) {
     const Verdict verdict = stability_.not_finite();
     log::warn("step {} is left out: its loss is {}, its gradient norm {} ({} left out so far)", done_ + 1, result.loss,
               result.gradient_norm, stability_.skipped());
     report_->skipped(done_ + 1, result.loss, result.gradient_norm);
-    position_ = loader_->position();
+    position_ = run_.loader->position();
     if (verdict == Verdict::skip) return;
     const std::string diagnosis = first_not_finite(model_, last_ids_, loops_);
     log::warn("{}", diagnosis);
     if (verdict == Verdict::roll_back) return roll_back();
     saver_.wait();
-    throw failure(
-        fmt::format("step {} is still not finite after going back {} times: {}. {}", done_ + 1, stability_.rollbacks(),
-                    diagnosis,
-                    last_checkpoint().empty() ? "No checkpoint was written yet"
-                                              : fmt::format("The checkpoint {} is intact", last_checkpoint().string())),
-        "start again with a lower train.lr and --force; the run goes on from its last checkpoint");
+    throw gave_up(done_ + 1, stability_.rollbacks(), diagnosis, last_checkpoint());
   }
 
   // To the last checkpoint, or where there is none to the beginning; the data goes on where it is.
@@ -340,20 +283,17 @@ class Trainer {
     if (!c && !resumed_from_.empty()) c = open_checkpoint(resumed_from_);
     const std::string from = c ? c->path().string() : "the beginning";
     if (c) {
-      load_weights(*c, model_);
-      load_moments(*c, optimizer_);
-      optimizer_.set_steps(c->meta.state.value("optimizer_steps", c->meta.step));
+      load_training_state(*c, model_, optimizer_);
       done_ = c->meta.step;
       tokens_ = c->meta.tokens;
     } else {
-      begin_weights();
+      begin_weights(run_, weights_from_, model_);
       optimizer_.reset();
       done_ = tokens_ = 0;
     }
     saver_.went_back_to(done_);
     first_ = std::min(first_, done_);
-    window_seconds_ = window_wait_ = 0;
-    window_steps_ = 0;
+    pace_.forget_window();
     report_->going_back_to(done_);
     const std::string said = fmt::format(
         "going back to step {} ({}) after {} steps in a row that were not finite: time {} of {}; "
@@ -363,42 +303,17 @@ class Trainer {
     tell(RunEvent::rollback, said);
   }
 
-  void fill_speed(double seconds, double wait, int64_t steps) {
-    const double tokens = static_cast<double>(steps * run_.batch.global_batch_tokens);
-    last_.tokens_per_second = tokens / seconds;
-    last_.mfu = last_.tokens_per_second * run_.flops.train / run_.gemm_rate;
-    last_.memory_bytes = peak_resident_bytes();
-    last_.data_wait = wait / seconds;
-    const double average = train_seconds_ / static_cast<double>(std::max<int64_t>(1, done_ - first_));
-    last_.eta_seconds = average * static_cast<double>(run_.batch.steps - done_);
-    last_.price_per_hour = config_.cost.price_per_hour;
-    last_.hours_so_far = hours();
-  }
-
-  double hours() const { return (seconds_before_ + train_seconds_) / 3600; }
-
-  bool stop_early(const std::string& why) {
+  bool limit_reached() {
+    const std::string why = pace_.limit_reached();
+    if (why.empty()) return false;
     log::info("{}: stopping at step {}", why, done_);
     why_stopped_ = why;
     return true;
   }
 
-  bool limit_reached() {
-    const double dollars = config_.cost.price_per_hour * hours();
-    if (config_.train.max_hours > 0 && hours() >= config_.train.max_hours) {
-      return stop_early(fmt::format("train.max_hours = {} is reached", config_.train.max_hours));
-    }
-    if (config_.cost.budget > 0 && dollars >= config_.cost.budget) {
-      return stop_early(fmt::format("cost.budget = {} is spent", config_.cost.budget));
-    }
-    return false;
-  }
-
   void log_step() {
-    fill_speed(window_seconds_, window_wait_, window_steps_);
+    pace_.fill_window(last_, done_);
     report_->log_line(last_);
-    window_seconds_ = window_wait_ = 0;
-    window_steps_ = 0;
   }
 
   // What the first step took of what was predicted.
@@ -408,17 +323,7 @@ class Trainer {
   }
 
   void show_progress(int64_t micro) {
-    if (!log::is_terminal()) return;
-    const double average = train_seconds_ / static_cast<double>(std::max<int64_t>(1, done_ - first_));
-    const std::string left =
-        done_ > first_ ? duration_text(average * static_cast<double>(run_.batch.steps - done_)) : "?";
-    std::string text = fmt::format("step {}/{}", done_ + 1, run_.batch.steps);
-    if (run_.batch.grad_accum > 1) text += fmt::format(" ({}/{})", micro, run_.batch.grad_accum);
-    if (done_ > first_) {
-      text += fmt::format(" | loss {:.4f} | {} tok/s", last_.loss,
-                          with_commas(static_cast<int64_t>(last_.tokens_per_second)));
-    }
-    log::live_line(fmt::format("{} | {} left", text, left));
+    if (log::is_terminal()) log::live_line(live_line(last_, done_ + 1, micro, run_.batch, pace_.seconds_left(done_)));
   }
 
   enum class Save {
@@ -430,28 +335,15 @@ class Trainer {
   // Saves the state after the last completed step.
   void save(Save how) {
     if (done_ == 0 || done_ == first_) return;
-    CheckpointMeta meta;
+    CheckpointMeta meta = checkpoint_meta(run_);
     meta.step = done_;
     meta.tokens = tokens_;
-    meta.model = config_.model;
-    meta.config = to_toml(without_secrets(config_));
-    meta.tokenizer = run_.tokenizer->fingerprint();
-    meta.seed = static_cast<uint64_t>(config_.train.seed);
     meta.data = position_;
-    meta.state = {{"optimizer_steps", optimizer_.steps()},
-                  {"seconds", seconds_before_ + train_seconds_},
-                  {"threads", run_.threads},
-                  {"micro_batch", run_.batch.micro_batch},
-                  {"recompute", run_.recompute == Recompute::loop ? 2 : 1},
-                  {"loss", last_.loss},
-                  {"skipped", stability_.skipped()},
-                  {"rollbacks", stability_.rollbacks()}};
-    if (!run_.from.empty()) meta.state["from"] = run_.from;
-    if (!optimizer_.lags().empty()) meta.state["optimizer_lags"] = lags_to_json(optimizer_.lags());
-    meta.program = "mythos " MYTHOS_VERSION;
-    meta.libtorch = libtorch_version();
-    meta.host = host_name();
-    meta.device = device_name(run_.device);
+    meta.state.update({{"optimizer_steps", optimizer_.steps()},
+                       {"seconds", pace_.seconds()},
+                       {"loss", last_.loss},
+                       {"skipped", stability_.skipped()},
+                       {"rollbacks", stability_.rollbacks()}});
     TrainingState state;
     state.tensors = training_tensors(model_, optimizer_, state.copies);
     if (how == Save::soon) return saver_.save_soon(meta, std::move(state));
@@ -487,25 +379,7 @@ class Trainer {
   }
 
   void evaluate_now() {
-    if (run_.n_held_out() == 0 || stop_requested()) return;
-    try {
-      const EvaluationOptions options{.seq_len = config_.train.seq_len,
-                                      .batch = run_.batch.micro_batch,
-                                      .document_separator = config_.data.document_separator,
-                                      .n_loops = run_.loops.back(),
-                                      .max_tokens = 0};
-      const Evaluation e = evaluate(model_, *run_.tokenizer, run_.held_out(), options, [](double share) {
-        log::live_line(fmt::format("held-out loss: {:.0f}% done", 100 * share));
-        if (stop_requested()) throw StopAsked{};
-      });
-      log::info("held-out at step {}: loss {:.4f}, perplexity {:.1f}, {:.3f} bits per byte ({} documents, {} bytes)",
-                done_, e.loss, e.perplexity(), e.bits_per_byte(), with_commas(e.documents), with_commas(e.bytes));
-      report_->held_out(done_, e);
-    } catch (const StopAsked&) {
-    } catch (const Error& e) {
-      log::warn("no held-out loss at step {}: {}", done_, e.line());
-    }
-    log::live_line("");
+    if (const auto e = measure_held_out(model_, run_, done_)) report_->held_out(done_, *e);
   }
 
   void watch(int64_t step) {
@@ -518,21 +392,19 @@ class Trainer {
   AdamW optimizer_;
   TrainStep step_;
   Schedule schedule_;
-  RowLoader* loader_;
+  BatchReader batches_;
   Saver saver_;
   LoopStatistics statistics_;
   std::unique_ptr<Reporter> report_;
   SpotStop spot_;
   Stability stability_;
+  Pace pace_;
   at::Tensor last_ids_;  // of the last micro-step
   std::string why_stopped_;
   Json position_;
   std::filesystem::path resumed_from_, weights_from_;
-  std::deque<std::vector<int32_t>> ahead_;  // what is left of the first batch
   int64_t done_ = 0, first_ = 0, tokens_ = 0, loops_ = 0;
   int64_t reported_ = -1;  // the last saved step that the report knows
-  double seconds_before_ = 0, train_seconds_ = 0, window_seconds_ = 0, window_wait_ = 0;
-  int64_t window_steps_ = 0;
   StepMetrics last_;
 };
 
