@@ -50,7 +50,8 @@ CheckpointStore::CheckpointStore(std::unique_ptr<CheckpointTarget> target, int64
 
 fs::path CheckpointStore::path_of(int64_t step) const { return target_->address_of(checkpoint_name(step)); }
 
-void CheckpointStore::require_room(int64_t bytes_of_one, int64_t every, int64_t steps, bool goes_on) const {
+void CheckpointStore::require_room(int64_t bytes_of_one, int64_t every, int64_t steps, bool goes_on,
+                                   int64_t logs) const {
   const auto free = target_->free_bytes();
   if (!free) return;
   const int64_t at_once = checkpoints_at_once(keep_last_, keep_every_, every, steps);
@@ -60,13 +61,16 @@ void CheckpointStore::require_room(int64_t bytes_of_one, int64_t every, int64_t 
   }
   // However many are there, the next one is written before any is removed.
   needed = std::max(needed, std::min<int64_t>(at_once, 1) * bytes_of_one);
-  if (*free < static_cast<uint64_t>(needed)) {
-    throw refusal(fmt::format("{} has {} free and the checkpoints need {} ({} bytes free, {} needed: {} of {} bytes at "
-                              "once, less what is there)",
-                              target_->address(), bytes_text(static_cast<double>(*free)),
-                              bytes_text(static_cast<double>(needed)), *free, needed, at_once, bytes_of_one),
-                  "free space, choose another checkpoint.dir, or keep fewer with checkpoint.keep_last or "
-                  "checkpoint.keep_every");
+  if (*free < static_cast<uint64_t>(needed + logs)) {
+    const std::string beside =
+        logs > 0 ? fmt::format(", and the logs about {}", bytes_text(static_cast<double>(logs))) : "";
+    throw refusal(
+        fmt::format("{} has {} free and the checkpoints need {}{} ({} bytes free, {} needed: {} of {} bytes at "
+                    "once, less what is there)",
+                    target_->address(), bytes_text(static_cast<double>(*free)), bytes_text(static_cast<double>(needed)),
+                    beside, *free, needed, at_once, bytes_of_one),
+        "free space, choose another checkpoint.dir, or keep fewer with checkpoint.keep_last or "
+        "checkpoint.keep_every");
   }
 }
 
@@ -108,6 +112,7 @@ bool CheckpointStore::prune_and_find_bad(int64_t wanted) try {
         set_aside(file.name, damaged_suffix);
       } catch (const Error& e) {
         log::warn("{}", e.line());
+        if (target_->is_remote()) return found_bad;  // each of the others would be waited for as long
       }
       continue;
     }
@@ -162,6 +167,13 @@ bool CheckpointStore::is_good(const StoredFile& file) const {
   if (!target_->is_remote()) checkpoint.verify(1);
   note_verified(file);
   return true;
+}
+
+std::optional<Checkpoint> CheckpointStore::header_of(int64_t step) const {
+  for (const Step& s : steps_there(false)) {
+    if (s.step == step) return target_->open(s.file, CheckpointTarget::Part::header);
+  }
+  return std::nullopt;
 }
 
 std::optional<Checkpoint> CheckpointStore::newest(Damaged damaged) const {

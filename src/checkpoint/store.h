@@ -41,8 +41,8 @@ class CheckpointStore {
   /// (or marking, see LocalTarget), reading back and deleting work there. Throws Error with the reason.
   void prepare() const { target_->prepare(); }
   /// Throws a refusal with the bytes needed and free if a run that saves every `every` of `steps` steps does not fit
-  /// the disk. What is there already counts, unless it will be set aside (`goes_on` false).
-  void require_room(int64_t bytes_of_one, int64_t every, int64_t steps, bool goes_on = true) const;
+  /// the disk beside `logs` bytes. What is there already counts, unless it will be set aside (`goes_on` false).
+  void require_room(int64_t bytes_of_one, int64_t every, int64_t steps, bool goes_on = true, int64_t logs = 0) const;
   /// Nothing where there is no limit, or none that can be known.
   [[nodiscard]] std::optional<uint64_t> free_bytes() const { return target_->free_bytes(); }
 
@@ -71,6 +71,9 @@ class CheckpointStore {
   /// where there never was one. Throws Error if there are some and none is good, or if a file cannot be read: a run
   /// must not begin anew over them.
   [[nodiscard]] std::optional<Checkpoint> newest(Damaged damaged = Damaged::set_aside) const;
+
+  /// What the file of `step` says of itself: its tensors need not be read. Nothing where there is none.
+  [[nodiscard]] std::optional<Checkpoint> header_of(int64_t step) const;
 
   /// After going back to `step`: newer ones do not count any more (NAME.set_aside, never over another file, or a note).
   void set_aside_newer(int64_t step) const;

@@ -47,8 +47,8 @@ struct Found {
 std::optional<Found> newest(const CheckpointStore& store, const ObservedRun& seen, bool verify) {
   if (!verify && seen.status && seen.status->checkpoint_step >= 0) {
     try {
-      Checkpoint c = Checkpoint::open(store.path_of(seen.status->checkpoint_step));
-      if (c.has_optimizer) return Found{std::move(c), "when written"};
+      auto c = store.header_of(seen.status->checkpoint_step);
+      if (c && c->has_optimizer) return Found{std::move(*c), "when written"};
     } catch (const Error&) {
       // Pruned, moved or damaged since: looked for below.
     }

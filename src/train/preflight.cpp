@@ -6,6 +6,7 @@
 #include "checkpoint/layout.h"
 
 #include <fmt/ranges.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <chrono>
@@ -16,14 +17,28 @@ namespace {
 
 std::string shown(int64_t bytes) { return bytes_text(static_cast<double>(bytes)); }
 
-// The space of the file system on which a folder is or will be; nothing where it does not tell.
-std::optional<fs::space_info> space_at(const fs::path& folder) {
+// The nearest folder above that is there.
+fs::path existing(const fs::path& folder) {
   std::error_code ec;
   fs::path there = fs::absolute(folder, ec);
   while (!fs::exists(there, ec) && there.has_relative_path()) there = there.parent_path();
-  const fs::space_info space = fs::space(there, ec);
+  return there;
+}
+
+// The space of the file system on which a folder is or will be; nothing where it does not tell.
+std::optional<fs::space_info> space_at(const fs::path& folder) {
+  std::error_code ec;
+  const fs::space_info space = fs::space(existing(folder), ec);
   if (ec || space.capacity == 0) return std::nullopt;
   return space;
+}
+
+// Whether both folders are, or will be, on one file system.
+bool share_a_disk(const fs::path& a, const fs::path& b) {
+  struct stat first {
+  }, second{};
+  return ::stat(existing(a).c_str(), &first) == 0 && ::stat(existing(b).c_str(), &second) == 0 &&
+         first.st_dev == second.st_dev;
 }
 
 void look_at_checkpoint(Preflight& preflight, const Run& run) {
@@ -52,8 +67,10 @@ void look_at_disk(Preflight& preflight, const Run& run, int64_t checkpoint_size,
   const auto& c = run.config.checkpoint;
   const int64_t at_once = checkpoints_at_once(c.keep_last, c.keep_every, c.every, run.batch.steps);
   const auto at_target = run.store->free_bytes();
+  const int64_t logs = log_bytes(run.config, run.batch.steps);
+  const bool together = !run.store->is_remote() && share_a_disk(run.dir, run.store->dir());
   try {
-    run.store->require_room(checkpoint_size, c.every, run.batch.steps, !fresh);
+    run.store->require_room(checkpoint_size, c.every, run.batch.steps, !fresh, together ? logs : 0);
     preflight.good("checkpoints",
                    fmt::format("{} at the most ({} x {}), {} free in {}", shown(at_once * checkpoint_size), at_once,
                                shown(checkpoint_size), at_target ? shown(static_cast<int64_t>(*at_target)) : "unknown",
@@ -61,7 +78,6 @@ void look_at_disk(Preflight& preflight, const Run& run, int64_t checkpoint_size,
   } catch (const Error& e) {
     preflight.bad("checkpoints", e);
   }
-  const int64_t logs = log_bytes(run.config, run.batch.steps);
   const auto here = space_at(run.dir);
   if (!here) return preflight.good("logs", fmt::format("about {}", shown(logs)));
   const auto free = static_cast<int64_t>(here->available);

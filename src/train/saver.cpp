@@ -183,7 +183,7 @@ void Saver::watch_space(const CheckpointMeta& meta) try {
       store_.dir().string(), bytes_text(static_cast<double>(*free)), room, bytes_text(static_cast<double>(one)), *free,
       one);
   log::warn("{}", text);
-  if (options_.on_low_space) options_.on_low_space(text);
+  if (options_.on_low_space) options_.on_low_space(meta.step, text);
 } catch (const Error&) {  // the checkpoint is there; its room can wait
 }
 

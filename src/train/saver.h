@@ -27,8 +27,9 @@ struct SaverOptions {
   int64_t every = 0;       ///< steps between checkpoints
   int64_t steps = 0;       ///< the run's length
   bool background = true;  ///< false: training waits for each
-  /// Told once each time when room is left for fewer checkpoints than before, and below three.
-  std::function<void(const std::string&)> on_low_space = nullptr;
+  /// Told once each time when room is left for fewer checkpoints than before, and below three; of the step whose
+  /// checkpoint is written, perhaps by the thread that writes it.
+  std::function<void(int64_t, const std::string&)> on_low_space = nullptr;
 };
 
 /// To be used from one thread. The store must outlive it, and meanwhile no other save of the store may be called.

@@ -51,7 +51,8 @@ class Trainer {
         saver_(*run.store, {.every = config_.checkpoint.every,
                             .steps = run.batch.steps,
                             .background = run.saves_in_background,
-                            .on_low_space = [this](const std::string& text) { tell(RunEvent::low_disk, text); }}),
+                            .on_low_space = [this](int64_t step,
+                                                   const std::string& text) { tell(RunEvent::low_disk, step, text); }}),
         statistics_(config_.model.n_experts, config_.model.act_threshold),
         spot_(config_.run.spot_notice),
         stability_(config_.train.skip_limit, config_.train.rollback_limit),
@@ -76,14 +77,14 @@ class Trainer {
       exit_code = steps();
     } catch (const std::exception& e) {
       report_->ended("failed", one_line(e));
-      tell(RunEvent::crash, one_line(e));
+      tell(RunEvent::crash, done_, one_line(e));
       throw;
     }
     const bool finished = done_ >= run_.batch.steps;
     report_->ended(finished ? "finished" : "stopped", why_stopped_);
-    if (finished) tell(RunEvent::finish, fmt::format("{} is done: {} steps", config_.run.name, done_));
+    if (finished) tell(RunEvent::finish, done_, fmt::format("{} is done: {} steps", config_.run.name, done_));
     // Who sends a signal knows of it.
-    if (!finished && (exit_code == 0 || !spot_.what().empty())) tell(RunEvent::stop, why_stopped_);
+    if (!finished && (exit_code == 0 || !spot_.what().empty())) tell(RunEvent::stop, done_, why_stopped_);
     return {.exit_code = exit_code,
             .finished = finished,
             .step = done_,
@@ -156,8 +157,8 @@ class Trainer {
     run_.checkpoint.reset();  // lets go of the mapped file
   }
 
-  void tell(RunEvent event, const std::string& message) const {
-    if (run_.notifier) run_.notifier->send(event, done_, message);
+  void tell(RunEvent event, int64_t step, const std::string& message) const {
+    if (run_.notifier) run_.notifier->send(event, step, message);
   }
 
   [[nodiscard]] bool is_logged(int64_t step) const {
@@ -300,7 +301,7 @@ class Trainer {
         "the data since is passed over",
         done_, from, config_.train.skip_limit, stability_.rollbacks(), config_.train.rollback_limit);
     log::warn("{}", said);
-    tell(RunEvent::rollback, said);
+    tell(RunEvent::rollback, done_, said);
   }
 
   bool limit_reached() {

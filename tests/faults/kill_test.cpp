@@ -55,6 +55,22 @@ TEST(Killed, AtAnyInstant) {
   EXPECT_GE(struck, 12);
 }
 
+// P7 (c): with a save at every step, most instants lie in one.
+TEST(Stopped, AtAnyInstant) {
+  Random random(derive_seed(28, 0, "instants"));
+  const auto span = static_cast<uint64_t>(FaultyRun::milliseconds());
+  for (const bool background : {false, true}) {
+    const FaultyRun run(saving(background));
+    for (const int signal : {SIGTERM, SIGINT, SIGHUP}) {
+      const Ended ended = run.start({.kill_after_ms = static_cast<int>(random.below(span)), .signal = signal});
+      expect_clean_end(ended, {0, 128 + signal});
+      const auto done = steps_in(run.run() / "metrics.jsonl");
+      EXPECT_EQ(run.newest_whole(), static_cast<int64_t>(done.size())) << "the last complete step is saved";
+    }
+    run.expect_ends_like_undisturbed();
+  }
+}
+
 TEST(Killed, WithAnotherTrainerAtTheDoor) {
   const FaultyRun run(saving(true));
   {

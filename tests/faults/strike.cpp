@@ -5,6 +5,7 @@
 //                                 CLASS: write (fallocate, too), sync, rename, unlink, open, any
 //                                 AT: the call's number, from 1, of those below MYTHOS_STRIKE_FOLDER
 //   MYTHOS_CLOCK="AT SECONDS"     from the clock's reading number AT on it is SECONDS off
+//   MYTHOS_SLOW=BYTES_PER_SECOND  what is written below MYTHOS_STRIKE_FOLDER takes so long
 //   MYTHOS_STRIKE_REPORT=FILE     is created when the strike takes place
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -37,6 +38,7 @@ struct Plan {
   int error = 0;
   bool sticky = false;
   long clock_at = 0, clock_off = 0;
+  double bytes_per_second = 0;
 
   Plan() {
     if (const char* text = ::getenv("MYTHOS_STRIKE"); text != nullptr) {
@@ -49,6 +51,7 @@ struct Plan {
     }
     if (const char* text = ::getenv("MYTHOS_STRIKE_FOLDER"); text != nullptr) folder = text;
     if (const char* text = ::getenv("MYTHOS_STRIKE_REPORT"); text != nullptr) report = text;
+    if (const char* text = ::getenv("MYTHOS_SLOW"); text != nullptr) bytes_per_second = std::atof(text);
     if (const char* text = ::getenv("MYTHOS_CLOCK"); text != nullptr) {
       if (std::sscanf(text, "%ld %ld", &clock_at, &clock_off) != 2) std::abort();
     }
@@ -62,7 +65,7 @@ std::atomic<long> calls{0}, readings{0};
 
 bool below_folder(std::string_view path) { return !plan().folder.empty() && path.starts_with(plan().folder); }
 bool below_folder(int fd) {
-  if (plan().at == 0) return false;
+  if (plan().at == 0 && plan().bytes_per_second == 0) return false;
   char link[64], path[PATH_MAX];
   std::snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
   const ssize_t n = ::readlink(link, path, sizeof path);
@@ -88,6 +91,11 @@ Strike strike(std::string_view kind, bool counts) {
   errno = p.error;
   return Strike::fails;
 }
+// As long as a slow disk takes for it.
+void dawdle(bool below, size_t bytes) {
+  if (plan().bytes_per_second == 0 || !below) return;
+  ::usleep(static_cast<useconds_t>(static_cast<double>(bytes) / plan().bytes_per_second * 1e6));
+}
 template <typename T>
 T then(Strike s, T result) {
   if (s == Strike::after) ::kill(::getpid(), SIGKILL);
@@ -100,13 +108,17 @@ bool changes(int flags) { return (flags & O_ACCMODE) != O_RDONLY; }
 extern "C" {
 ssize_t write(int fd, const void* data, size_t size) {
   static const auto real = next<ssize_t(int, const void*, size_t)>("write");
-  const Strike s = strike("write", fd > 2 && below_folder(fd));
+  const bool below = fd > 2 && below_folder(fd);
+  dawdle(below, size);
+  const Strike s = strike("write", below);
   if (s == Strike::fails) return -1;
   return then(s, real(fd, data, s == Strike::half ? (size + 1) / 2 : size));
 }
 ssize_t pwrite(int fd, const void* data, size_t size, off_t at) {
   static const auto real = next<ssize_t(int, const void*, size_t, off_t)>("pwrite");
-  const Strike s = strike("write", below_folder(fd));
+  const bool below = below_folder(fd);
+  dawdle(below, size);
+  const Strike s = strike("write", below);
   if (s == Strike::fails) return -1;
   return then(s, real(fd, data, s == Strike::half ? (size + 1) / 2 : size, at));
 }

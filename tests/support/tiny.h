@@ -173,21 +173,23 @@ inline void flip_bit(const fs::path& path, uint64_t byte, int bit = 3) {
 }
 
 /// Weights, buffers, both moments, step, tokens, data position and what the trainer remembers are equal bit for bit.
-inline void expect_same_state(const fs::path& a, const fs::path& b) {
-  const Checkpoint x = Checkpoint::open(a);
-  const Checkpoint y = Checkpoint::open(b);
+inline void expect_same_state(const Checkpoint& x, const Checkpoint& y) {
   ASSERT_EQ(x.file.entries().size(), y.file.entries().size());
   for (const auto& e : x.file.entries()) {
     const auto p = x.file.data(e);
     const auto q = y.file.data(y.file.at(e.name));
     ASSERT_EQ(p.size(), q.size()) << e.name;
-    EXPECT_EQ(std::memcmp(p.data(), q.data(), p.size()), 0) << e.name << " differs between " << a << " and " << b;
+    EXPECT_EQ(std::memcmp(p.data(), q.data(), p.size()), 0)
+        << e.name << " differs between " << x.path() << " and " << y.path();
   }
   EXPECT_EQ(x.meta.step, y.meta.step);
   EXPECT_EQ(x.meta.tokens, y.meta.tokens);
   EXPECT_EQ(x.meta.data, y.meta.data);
   EXPECT_EQ(x.meta.seed, y.meta.seed);
   for (const char* key : {"optimizer_steps", "loss"}) EXPECT_EQ(x.meta.state[key], y.meta.state[key]) << key;
+}
+inline void expect_same_state(const fs::path& a, const fs::path& b) {
+  expect_same_state(Checkpoint::open(a), Checkpoint::open(b));
 }
 
 }  // namespace mythos::testing

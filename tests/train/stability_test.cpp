@@ -66,6 +66,7 @@ class StabilityTest : public TrainTest {
   }
 };
 
+// R6
 TEST_F(StabilityTest, AStepThatIsNotFiniteIsLeftOutAndItsDataPassedOver) {
   const TrainResult r = spoilt([](int attempt) { return attempt == 3 || attempt == 6; }, {"train.steps=8"});
   EXPECT_EQ(r.step, 8);
