@@ -6,7 +6,6 @@
 #include "base/random.h"
 #include "base/signals.h"
 #include "base/units.h"
-#include "checkpoint/model_state.h"
 #include "kernels/memory.h"
 #include "step/train_step.h"
 #include "train/batches.h"
@@ -341,12 +340,11 @@ class Trainer {
     meta.step = done_;
     meta.tokens = tokens_;
     meta.data = position_;
-    meta.state.update({{"optimizer_steps", optimizer_.steps()},
-                       {"seconds", pace_.seconds()},
+    note_updates(optimizer_, meta.state);
+    meta.state.update({{"seconds", pace_.seconds()},
                        {"loss", last_.loss},
                        {"skipped", stability_.skipped()},
                        {"rollbacks", stability_.rollbacks()}});
-    if (!optimizer_.lags().empty()) meta.state["optimizer_lags"] = lags_to_json(optimizer_.lags());
     TrainingState state;
     state.tensors = training_tensors(model_, optimizer_, state.copies);
     if (how == Save::soon) return saver_.save_soon(meta, std::move(state));
