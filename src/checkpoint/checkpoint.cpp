@@ -2,7 +2,9 @@
 
 #include "base/error.h"
 #include "checkpoint/checked_file.h"
+#include "checkpoint/describe_pt.h"
 #include "checkpoint/layout.h"
+#include "checkpoint/zip_reader.h"
 
 #include <fmt/ranges.h>
 
@@ -126,6 +128,8 @@ bool has_tied_head(const SafetensorsFile& file, std::string_view prefix) {
 }
 
 Json describe(const fs::path& path) {
+  if (ZipFile::looks_like_one(path) || path.extension() == ".pt" || path.extension() == ".pth")
+    return describe_pt(path);
   const SafetensorsFile file = SafetensorsFile::open(path);
   const bool training = is_ours(file, checkpoint_format);
   const bool weights = is_ours(file, weights_format);

@@ -58,10 +58,10 @@ void require_same_model(const Checkpoint& checkpoint, const ModelConfig& model);
 /// byte. Throws FormatError if they differ: such a model cannot be run with tied weights.
 bool has_tied_head(const SafetensorsFile& file, std::string_view prefix = "");
 
-/// What is in any safetensors file, from its header alone: path, kind ("checkpoint", "weights", "golden",
-/// "safetensors"), bytes, header_bytes, tensors, parameters, dtypes, then for our own step, tokens, tokenizer, seed,
-/// program, libtorch, host, device, created, model, data, state, config; for others their metadata; and the table of
-/// tensors. Throws as SafetensorsFile and Checkpoint do.
+/// What is in any safetensors or .pt file, without reading the tensors: path, kind ("checkpoint", "weights", "golden",
+/// "safetensors", "pt"), bytes, header_bytes, tensors, parameters, dtypes, then for our own step, tokens, tokenizer,
+/// seed, program, libtorch, host, device, created, model, data, state, config; for others their metadata; and the table
+/// of tensors. Throws as SafetensorsFile and Checkpoint do.
 Json describe(const std::filesystem::path& path);
 
 }  // namespace mythos

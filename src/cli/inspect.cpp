@@ -87,7 +87,7 @@ void add_inspect(CLI::App& app, Result&) {
   auto o = std::make_shared<Options>();
   auto* command = app.add_subcommand("inspect", "What is in a preset, a configuration, a checkpoint or a run");
   command
-      ->add_option("TARGET", o->target, "a preset (mythos_300m), a .toml file, a .safetensors file or a run's folder")
+      ->add_option("TARGET", o->target, "a preset (mythos_300m), a .toml, .safetensors or .pt file, or a run's folder")
       ->required();
   command->add_option("--vocab", o->vocab, "vocabulary size, for presets and configurations");
   command->add_option("--seq-len", o->seq_len, "tokens in a row, for presets");

@@ -68,6 +68,7 @@ int main(int argc, char** argv) {
   mythos::cli::add_tokenizer(app, result);
   mythos::cli::add_data(app, result);
   mythos::cli::add_inspect(app, result);
+  mythos::cli::add_convert(app, result);
   mythos::cli::add_bench(app, result);
   try {
     app.parse(argc, argv);

@@ -26,7 +26,9 @@ void add_train(CLI::App& app, Result& result) {
                     "set an existing run aside (it is renamed, never deleted) and begin anew");
   command->add_flag("--force", request->force,
                     "go on where the program would refuse (other settings, little disk or memory)");
-  command->add_option("--from", request->from, "begin from this checkpoint, or a run's newest")
+  command
+      ->add_option("--from", request->from,
+                   "begin from this checkpoint, a .pt file of the Python reference, or a run's newest")
       ->type_name("CHECKPOINT");
   command->add_flag("--weights-only", request->weights_only, "with --from: take its weights, begin at step 0");
   auto json = std::make_shared<bool>(false);

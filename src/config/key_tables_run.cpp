@@ -40,7 +40,8 @@ std::vector<KeySpec> train_keys() {
       {.name = "micro_batch",
        .place = train<&T::micro_batch>,
        .bearing = Bearing::batch,
-       .meaning = "Rows computed at once on each device; \"auto\": the smallest of the fastest, measured before the first step.",
+       .meaning = "Rows computed at once on each device; \"auto\": the smallest of the fastest, measured before the "
+                  "first step.",
        .low = 1,
        .high = 65536,
        .form = Form::auto_count,

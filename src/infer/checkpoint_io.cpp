@@ -1,7 +1,9 @@
 #include "infer/checkpoint_io.h"
 
 #include "base/error.h"
+#include "base/units.h"
 #include "checkpoint/layout.h"
+#include "checkpoint/model_state.h"
 #include "checkpoint/places.h"
 #include "checkpoint/store.h"
 #include "config/run_config.h"
@@ -84,6 +86,10 @@ Checkpoint open_checkpoint(const fs::path& path) {
                       "give a .safetensors file or a run's folder");
   }
   if (fs::is_directory(path, ec)) return newest_of_run(path);
+  if (ZipFile::looks_like_one(path) || !path.string().ends_with(".safetensors") ||
+      !is_own_file(SafetensorsFile::open(path))) {
+    return as_checkpoint(read_model_state(path), path);
+  }
   Checkpoint checkpoint = Checkpoint::open(path);
   checkpoint.verify();
   return checkpoint;
@@ -124,6 +130,10 @@ void load_moments(const Checkpoint& checkpoint, AdamW& optimizer) {
   }
   for (const auto& [name, tensor] : optimizer.named_first_moments()) copy_bytes(checkpoint.exp_avg(name), tensor);
   for (const auto& [name, tensor] : optimizer.named_second_moments()) copy_bytes(checkpoint.exp_avg_sq(name), tensor);
+  const Json& state = checkpoint.meta.state;
+  if (!state.is_object() || !state.contains("optimizer_lags")) return optimizer.set_lags({});
+  const size_t parameters = parameter_specs(checkpoint.meta.model).size();
+  optimizer.set_lags(lags_from_json(state["optimizer_lags"], parameters, checkpoint.path().string()));
 }
 
 LoadedModel load_model(const fs::path& path, at::Device device, at::ScalarType dtype) {
@@ -133,6 +143,14 @@ LoadedModel load_model(const fs::path& path, at::Device device, at::ScalarType d
   loaded.model = std::make_unique<Model>(checkpoint.meta.model, device, dtype, dtype, false);
   load_weights(checkpoint, *loaded.model);
   return loaded;
+}
+
+void require_vocabulary(const Tokenizer& tokenizer, const ModelConfig& model, const std::string& where) {
+  if (tokenizer.n_ordinary() == model.vocab_size || tokenizer.n_ids() == model.vocab_size) return;
+  throw usage_error(
+      fmt::format("the tokenizer {} has {} tokens ({} with special ones), the model {}", where,
+                  with_commas(tokenizer.n_ordinary()), with_commas(tokenizer.n_ids()), with_commas(model.vocab_size)),
+      "give the one that the model was trained with");
 }
 
 Tokenizer load_tokenizer_of(const CheckpointMeta& meta, const std::string& given) {
@@ -151,6 +169,7 @@ Tokenizer load_tokenizer_of(const CheckpointMeta& meta, const std::string& given
                     tokenizer.fingerprint(), meta.tokenizer),
         "give the right file with --tokenizer FILE");
   }
+  if (meta.tokenizer.empty()) require_vocabulary(tokenizer, meta.model, path);
   return tokenizer;
 }
 

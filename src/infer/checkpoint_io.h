@@ -18,14 +18,16 @@ std::vector<TensorBytes> training_tensors(const Model& model, const AdamW& optim
 
 /// Copies weights and buffers into the model. Throws Error if the checkpoint is of another model.
 void load_weights(const Checkpoint& checkpoint, Model& model);
-/// Copies both moments. Throws Error if the checkpoint holds none.
+/// Copies both moments, and how far each parameter's count of updates is behind. Throws Error if the checkpoint holds
+/// none.
 void load_moments(const Checkpoint& checkpoint, AdamW& optimizer);
 
 /// Where a run keeps its checkpoints: what its note of places says (checkpoint/places.h), else RUN/checkpoints, else
 /// the checkpoint.dir of RUN/config.toml, else RUN itself. A folder, or "s3://BUCKET/PREFIX".
 std::filesystem::path checkpoints_of(const std::filesystem::path& run);
 /// A file, or the newest good checkpoint of a run's folder or of a folder on S3 (nothing is changed there); every byte
-/// verified. Throws usage Error where there is none.
+/// verified. Of another program's file (.pt, or .safetensors: see checkpoint/model_state.h) a temporary copy as a
+/// checkpoint. Throws usage Error where there is none.
 Checkpoint open_checkpoint(const std::filesystem::path& path);
 
 struct LoadedModel {
@@ -35,8 +37,11 @@ struct LoadedModel {
 /// A model for inference from what open_checkpoint takes.
 LoadedModel load_model(const std::filesystem::path& path, at::Device device, at::ScalarType dtype);
 
+/// Throws usage Error if the model's vocabulary is not the tokenizer's: its ordinary tokens, or with the special ones.
+void require_vocabulary(const Tokenizer& tokenizer, const ModelConfig& model, const std::string& where);
+
 /// The tokenizer of a checkpoint: `given` if not empty, else the path in its config. Throws usage Error if its
-/// fingerprint is not the checkpoint's.
+/// fingerprint is not the checkpoint's, or where that is not known if the vocabularies differ.
 Tokenizer load_tokenizer_of(const CheckpointMeta& meta, const std::string& given);
 
 }  // namespace mythos

@@ -4,7 +4,10 @@
 
 #include <ATen/ops/_fused_adamw.h>
 
+#include <algorithm>
 #include <cmath>
+#include <tuple>
+#include <utility>
 
 namespace mythos {
 
@@ -34,6 +37,42 @@ AdamW::AdamW(ParameterStore& store, AdamWOptions options) : store_(store), optio
     first_.push_back(at::zeros_like(store.values(u)));
     second_.push_back(at::zeros_like(store.values(u)));
   }
+  set_ranges();
+}
+
+void AdamW::set_lags(std::vector<int64_t> lags) {
+  const size_t n = store_.layout().parameters.size();
+  TORCH_CHECK(lags.empty() || lags.size() == n, lags.size(), " lags for ", n, " parameters");
+  lags_ = std::move(lags);
+  if (std::all_of(lags_.begin(), lags_.end(), [](int64_t lag) { return lag == 0; })) lags_.clear();
+  set_ranges();
+}
+
+// Two ranges a unit, cut where parameters of different lags meet. What pads the buffer goes with what is before it.
+void AdamW::set_ranges() {
+  const FlatLayout& layout = store_.layout();
+  ranges_.assign(store_.units(), {});
+  std::vector<std::vector<std::pair<int64_t, int64_t>>> lag_from(store_.units());  // offset, lag
+  for (size_t i = 0; i < lags_.size(); ++i) {
+    lag_from[static_cast<size_t>(layout.places[i].unit)].emplace_back(layout.places[i].offset, lags_[i]);
+  }
+  for (size_t u = 0; u < store_.units(); ++u) {
+    const auto& unit = layout.units[u];
+    std::sort(lag_from[u].begin(), lag_from[u].end());
+    const int64_t cut = options_.decay_vectors ? unit.size : unit.matrices_end;
+    for (const auto& [begin, end, decay] :
+         {std::tuple{int64_t{0}, cut, options_.weight_decay}, {cut, unit.size, 0.0}}) {
+      if (begin == end) continue;
+      ranges_[u].push_back({begin, end, decay, 0});
+      for (const auto& [offset, lag] : lag_from[u]) {
+        if (offset < begin || offset >= end || lag == ranges_[u].back().lag) continue;
+        Range next{offset, end, decay, lag};
+        if (offset == begin) ranges_[u].pop_back();
+        if (offset > begin) ranges_[u].back().end = offset;
+        ranges_[u].push_back(next);
+      }
+    }
+  }
 }
 
 void AdamW::step(double lr, double gradient_divisor) {
@@ -48,15 +87,11 @@ void AdamW::step(double lr, double gradient_divisor) {
   for (size_t u = 0; u < store_.units(); ++u) {
     at::Tensor gradients = store_.gradients(u);
     if (exact && gradient_divisor != 1.0) gradients.div_(gradient_divisor);
-    const auto& unit = store_.layout().units[u];
-    const int64_t cut = options_.decay_vectors ? unit.size : unit.matrices_end;
-    for (const auto& [begin, end, decay] :
-         {std::tuple{int64_t{0}, cut, options_.weight_decay}, {cut, unit.size, 0.0}}) {
-      if (begin == end) continue;
-      const auto range = [b = begin, e = end](const at::Tensor& flat) { return flat.narrow(0, b, e - b); };
+    for (const Range& r : ranges_[u]) {
+      const auto range = [&r](const at::Tensor& flat) { return flat.narrow(0, r.begin, r.end - r.begin); };
       at::_fused_adamw_({range(store_.values(u))}, {range(gradients)}, {range(first_[u])}, {range(second_[u])}, {},
-                        {at::full({}, static_cast<double>(steps_), scalar)}, lr, options_.beta1, options_.beta2, decay,
-                        options_.eps, false, false, divisor, std::nullopt);
+                        {at::full({}, static_cast<double>(steps_ - r.lag), scalar)}, lr, options_.beta1, options_.beta2,
+                        r.decay, options_.eps, false, false, divisor, std::nullopt);
     }
   }
   store_.refresh_compute();
@@ -67,6 +102,7 @@ void AdamW::reset() {
     for (at::Tensor& t : *moments) t.zero_();
   }
   steps_ = 0;
+  set_lags({});
 }
 
 }  // namespace mythos

@@ -3,6 +3,9 @@
 
 #include "model/parameters.h"
 
+#include <cstdint>
+#include <vector>
+
 namespace mythos {
 
 struct AdamWOptions {
@@ -27,6 +30,11 @@ class AdamW {
   /// Updates done so far: what bias correction counts.
   [[nodiscard]] int64_t steps() const { return steps_; }
   void set_steps(int64_t steps) { steps_ = steps; }
+  /// By how many updates each parameter, in the layout's order, is behind steps(): its own count is what its bias
+  /// correction goes by. Another program's optimizer may have left out parameters without a gradient. Empty: none is
+  /// behind.
+  void set_lags(std::vector<int64_t> lags);
+  [[nodiscard]] const std::vector<int64_t>& lags() const { return lags_; }
   /// As before the first step: moments of zero.
   void reset();
   /// First and second moments under the parameters' names, as views.
@@ -34,9 +42,19 @@ class AdamW {
   [[nodiscard]] std::vector<NamedTensor> named_second_moments() const { return store_.named(second_); }
 
  private:
+  // A part of a unit's buffer that is updated alike.
+  struct Range {
+    int64_t begin = 0, end = 0;
+    double decay = 0;
+    int64_t lag = 0;
+  };
+  void set_ranges();
+
   ParameterStore& store_;
   AdamWOptions options_;
   std::vector<at::Tensor> first_, second_;
+  std::vector<std::vector<Range>> ranges_;  // by unit
+  std::vector<int64_t> lags_;
   int64_t steps_ = 0;
 };
 

@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/machine.h"
+#include "checkpoint/model_state.h"
 #include "infer/checkpoint_io.h"
 #include "step/gemm_rate.h"
 #include "train/run_parts.h"
@@ -44,6 +45,11 @@ void load_training_state(const Checkpoint& checkpoint, Model& model, AdamW& opti
   load_weights(checkpoint, model);
   load_moments(checkpoint, optimizer);
   optimizer.set_steps(checkpoint.meta.state.value("optimizer_steps", checkpoint.meta.step));
+}
+
+void note_updates(const AdamW& optimizer, Json& state) {
+  state["optimizer_steps"] = optimizer.steps();
+  if (!optimizer.lags().empty()) state["optimizer_lags"] = lags_to_json(optimizer.lags());
 }
 
 CheckpointMeta checkpoint_meta(const Run& run) {

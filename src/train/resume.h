@@ -36,6 +36,8 @@ StateNorms state_norms(const ParameterStore& parameters, const AdamW& optimizer)
 void begin_weights(const Run& run, const std::filesystem::path& from, Model& model);
 /// Weights, moments and the optimizer's count of steps.
 void load_training_state(const Checkpoint& checkpoint, Model& model, AdamW& optimizer);
+/// Writes down what load_training_state needs of the optimizer beside its moments.
+void note_updates(const AdamW& optimizer, Json& state);
 /// A checkpoint's description as far as it is the same at every step of the run.
 CheckpointMeta checkpoint_meta(const Run& run);
 /// Warns where the run began with another number of threads than it goes on with.

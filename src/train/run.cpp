@@ -6,6 +6,7 @@
 #include "base/machine.h"
 #include "base/units.h"
 #include "checkpoint/layout.h"
+#include "checkpoint/model_state.h"
 #include "checkpoint/places.h"
 #include "data/documents.h"
 #include "data/tokenizer_source.h"
@@ -193,6 +194,10 @@ Run prepare_run(const TrainRequest& request) {
     run.planned = {choice.tokens_per_second, choice.micro_batch, choice.recompute, "measured before the run"};
   } else if (run.checkpoint && !run.weights_only && run.checkpoint->meta.state.is_object()) {
     run.planned = planned_pace_from(run.checkpoint->meta.state.value("plan", Json())).value_or(PlannedPace{});
+  }
+  // Another program's file does not say it; with this run's batch it comes to this.
+  if (run.checkpoint && is_imported(run.checkpoint->meta)) {
+    run.checkpoint->meta.tokens = run.checkpoint->meta.step * run.batch.global_batch_tokens;
   }
   run.finished = run.checkpoint && !run.weights_only && run.checkpoint->meta.step >= run.batch.steps;
   if (run.finished) return run;

@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/signals.h"
+#include "checkpoint/model_state.h"
 #include "plan/run_plan.h"
 #include "storage/storage.h"
 #include "train/run_parts.h"
@@ -155,6 +156,18 @@ void say_schedule_change(const Run& run, const RunConfig& before) {
             run.first_step() + 1, old_rate, old_steps, new_rate, new_steps);
 }
 
+// Another program's file says nothing of data and schedule, and of the optimizer what changes its updates.
+void compare_with_import(Run& run) {
+  const std::string at = run.checkpoint->path().string();
+  const RunConfig before = parse_config(run.checkpoint->meta.config, "the checkpoint's config", run.config.run.name);
+  for (const auto& d : diff(before, without_secrets(run.config))) {
+    if (d.key != "train.betas" && d.key != "train.eps" && d.key != "train.weight_decay") continue;
+    log::warn("{} was trained with {} = {}, this run has {}", at, d.key, d.a, d.b);
+  }
+  run.data_from_start = true;
+  log::info("{} comes from another program and does not say which data it has seen: the data begins at its start", at);
+}
+
 }  // namespace
 
 void compare_with_checkpoint(Run& run, bool force) {
@@ -166,6 +179,7 @@ void compare_with_checkpoint(Run& run, bool force) {
         "train the configuration it was made with, or start anew with --fresh");
   }
   if (run.weights_only) return;
+  if (is_imported(checkpoint.meta)) return compare_with_import(run);
   if (checkpoint.meta.tokenizer != run.tokenizer->fingerprint()) {
     throw usage_error(fmt::format("the checkpoint {} was trained with another tokenizer (fingerprint {}, not {})",
                                   checkpoint.path().string(), checkpoint.meta.tokenizer, run.tokenizer->fingerprint()),

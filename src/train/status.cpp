@@ -90,6 +90,12 @@ void write_status(const fs::path& run, const RunStatus& status) {
   if (::rename(temporary.c_str(), (run / file_name).c_str()) != 0) ::unlink(temporary.c_str());
 }
 
+std::string one_line(const std::exception& error) {
+  const auto* const ours = dynamic_cast<const Error*>(&error);
+  const std::string text = ours != nullptr ? ours->line() : error.what();
+  return text.substr(0, text.find('\n'));
+}
+
 ObservedRun observe_run(const fs::path& run) {
   ObservedRun seen;
   const fs::path file = run / file_name;

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -33,6 +34,9 @@ std::optional<RunStatus> run_status_from(const Json& json);
 /// Writes RUN/status.json: whole or not at all, and not waiting for the disk, so it may be an older one after a power
 /// cut. A write that fails is no error: it says where the run stands, and is not what the run stands on.
 void write_status(const std::filesystem::path& run, const RunStatus& status);
+
+/// The first line of what went wrong, for `message`; LibTorch's errors bring a whole stack.
+std::string one_line(const std::exception& error);
 
 /// What another process can tell.
 struct ObservedRun {

@@ -19,6 +19,7 @@
 #include "train/saver.h"
 #include "train/spot.h"
 #include "train/stability.h"
+#include "train/status.h"
 
 #include <chrono>
 #include <cmath>
@@ -29,13 +30,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
-
-// The first line of what went wrong; LibTorch's errors bring a whole stack.
-std::string one_line(const std::exception& e) {
-  const auto* const ours = dynamic_cast<const Error*>(&e);
-  const std::string text = ours != nullptr ? ours->line() : e.what();
-  return text.substr(0, text.find('\n'));
-}
 
 class Trainer {
  public:
@@ -307,11 +301,9 @@ class Trainer {
   }
 
   bool limit_reached() {
-    const std::string why = pace_.limit_reached();
-    if (why.empty()) return false;
-    log::info("{}: stopping at step {}", why, done_);
-    why_stopped_ = why;
-    return true;
+    why_stopped_ = pace_.limit_reached();
+    if (!why_stopped_.empty()) log::info("{}: stopping at step {}", why_stopped_, done_);
+    return !why_stopped_.empty();
   }
 
   void log_step() {
@@ -348,8 +340,8 @@ class Trainer {
     meta.step = done_;
     meta.tokens = tokens_;
     meta.data = position_;
-    meta.state.update({{"optimizer_steps", optimizer_.steps()},
-                       {"seconds", pace_.seconds()},
+    note_updates(optimizer_, meta.state);
+    meta.state.update({{"seconds", pace_.seconds()},
                        {"loss", last_.loss},
                        {"skipped", stability_.skipped()},
                        {"rollbacks", stability_.rollbacks()}});
