@@ -1,6 +1,8 @@
 // What a run says when it begins.
 #include "base/log.h"
+#include "base/machine.h"
 #include "base/units.h"
+#include "kernels/memory.h"
 #include "step/gemm_rate.h"
 #include "storage/storage.h"
 #include "train/run_parts.h"
@@ -72,6 +74,11 @@ void say_what_was_decided(const Run& run, int64_t checkpoint_size, int64_t avail
   log::info("{}", memory_text(run.memory, available));
   log::info("  recompute: {}",
             run.recompute == Recompute::loop ? "loop (each loop is run again in the backward pass)" : "none");
+}
+
+void say_measured_memory(const Run& run) {
+  if (!run.device.is_cpu() || memory_use().peak == 0) return;
+  log::info("{}", measured_memory_text(run.memory, memory_use().peak, peak_resident_bytes(), available_memory()));
 }
 
 }  // namespace mythos

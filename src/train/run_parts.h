@@ -32,6 +32,8 @@ void lock_folders(Run& run);
 /// Creates the run's folders and locks them, or takes over those that are there; with `fresh` they are set aside first.
 void enter_folders(Run& run, bool fresh);
 
+/// After the first step: what it took of what was predicted.
+void say_measured_memory(const Run& run);
 /// Prints device, model, data, batch, work, schedule, checkpoints and memory.
 void say_what_was_decided(const Run& run, int64_t checkpoint_size, int64_t available);
 

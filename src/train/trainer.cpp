@@ -15,6 +15,7 @@
 #include "train/pace.h"
 #include "train/reporter.h"
 #include "train/resume.h"
+#include "train/run_parts.h"
 #include "train/samples.h"
 #include "train/saver.h"
 #include "train/spot.h"
@@ -98,7 +99,7 @@ class Trainer {
       if (outcome == Outcome::skipped && !stop_requested()) continue;
       if (outcome != Outcome::done) break;
       report_checkpoint();
-      if (done_ == first_ + 1) say_memory();
+      if (done_ == first_ + 1) say_measured_memory(run_);
       const bool last = done_ == run_.batch.steps;
       if (is_logged(done_)) log_step();
       if (config_.log.eval_every > 0 && done_ % config_.log.eval_every == 0 && !last) evaluate_now();
@@ -310,16 +311,9 @@ class Trainer {
     pace_.fill_window(last_, done_);
     report_->log_line(last_);
     // A start's first step also makes tables and buffers.
-    if (done_ > first_ + 1) {
-      if (const auto off = plan_.add(done_ - logged_, last_.tokens_per_second, last_.data_wait)) log::warn("{}", *off);
-    }
+    const int64_t steps = done_ > first_ + 1 ? done_ - logged_ : 0;
+    if (const auto off = plan_.add(steps, last_.tokens_per_second, last_.data_wait)) log::warn("{}", *off);
     logged_ = done_;
-  }
-
-  // What the first step took of what was predicted.
-  void say_memory() {
-    if (!run_.device.is_cpu() || memory_use().peak == 0) return;
-    log::info("{}", measured_memory_text(run_.memory, memory_use().peak, peak_resident_bytes(), available_memory()));
   }
 
   void show_progress(int64_t micro) {
