@@ -72,6 +72,23 @@ int64_t checkpoint_window_bytes(const CheckpointSection& checkpoint, int64_t che
   return (checkpoint.keep_last + 1) * checkpoint_bytes;
 }
 
+Json to_json(const ParametersByPart& p) {
+  return {{"embedding", p.embedding},
+          {"prelude", p.prelude},
+          {"recurrent",
+           {{"attention", p.recurrent_attention},
+            {"routed_experts", p.recurrent_routed},
+            {"shared_experts", p.recurrent_shared},
+            {"other", p.recurrent_other}}},
+          {"coda", p.coda},
+          {"final_norm", p.final_norm}};
+}
+
+Json to_json(const FlopsPerToken& f) {
+  return {{"head", f.head},           {"dense_blocks", f.dense_blocks}, {"loops", f.loops},
+          {"attention", f.attention}, {"forward", f.forward},           {"train", f.train}};
+}
+
 Json inspect_model(const ModelConfig& model, int64_t seq_len, std::span<const int64_t> loops,
                    int64_t checkpoint_bytes) {
   const ParametersByPart p = parameters_by_part(model);
@@ -82,23 +99,8 @@ Json inspect_model(const ModelConfig& model, int64_t seq_len, std::span<const in
           {"checkpoint_bytes", checkpoint_bytes},
           {"seq_len", seq_len},
           {"loops", loops_json(loops)},
-          {"parameters_by_part",
-           {{"embedding", p.embedding},
-            {"prelude", p.prelude},
-            {"recurrent",
-             {{"attention", p.recurrent_attention},
-              {"routed_experts", p.recurrent_routed},
-              {"shared_experts", p.recurrent_shared},
-              {"other", p.recurrent_other}}},
-            {"coda", p.coda},
-            {"final_norm", p.final_norm}}},
-          {"flops_per_token",
-           {{"head", f.head},
-            {"dense_blocks", f.dense_blocks},
-            {"loops", f.loops},
-            {"attention", f.attention},
-            {"forward", f.forward},
-            {"train", f.train}}},
+          {"parameters_by_part", to_json(p)},
+          {"flops_per_token", to_json(f)},
           {"model", model_json(model)}};
 }
 

@@ -4,6 +4,7 @@
 #include "base/json.h"
 #include "config/batch_plan.h"
 #include "config/run_config.h"
+#include "model/flops.h"
 
 #include <cstdint>
 #include <span>
@@ -11,10 +12,14 @@
 
 namespace mythos {
 
+/// {embedding, prelude, recurrent {attention, routed_experts, shared_experts, other}, coda, final_norm}
+Json to_json(const ParametersByPart& parameters);
+/// {head, dense_blocks, loops, attention, forward, train}
+Json to_json(const FlopsPerToken& flops);
+
 /// `checkpoint_bytes`: size of one training checkpoint file (weights and both moments).
 /// Keys: parameters, active_parameters, train_flops_per_token, checkpoint_bytes, seq_len, loops (a number, or the list
-/// of choices), parameters_by_part, flops_per_token {head, dense_blocks, loops, attention, forward, train}, model (all
-/// fields).
+/// of choices), parameters_by_part, flops_per_token, model (all fields).
 Json inspect_model(const ModelConfig& model, int64_t seq_len, std::span<const int64_t> loops, int64_t checkpoint_bytes);
 
 /// inspect_model for the configuration, and: micro_batch (null for "auto"), grad_accum, global_batch_tokens, steps

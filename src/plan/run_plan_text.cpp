@@ -1,5 +1,6 @@
 // A plan for people and for programs.
 #include "base/units.h"
+#include "plan/inspect.h"
 #include "plan/run_plan.h"
 
 #include <fmt/ranges.h>
@@ -165,24 +166,9 @@ Json to_json(const RunPlan& p) {
   Json out = {{"target", p.target},
               {"measured", p.measured},
               {"parameters", n.total()},
-              {"parameters_by_part",
-               {{"embedding", n.embedding},
-                {"prelude", n.prelude},
-                {"recurrent",
-                 {{"attention", n.recurrent_attention},
-                  {"routed_experts", n.recurrent_routed},
-                  {"shared_experts", n.recurrent_shared},
-                  {"other", n.recurrent_other}}},
-                {"coda", n.coda},
-                {"final_norm", n.final_norm}}},
+              {"parameters_by_part", to_json(n)},
               {"train_flops_per_token", f.train},
-              {"flops_per_token",
-               {{"head", f.head},
-                {"dense_blocks", f.dense_blocks},
-                {"loops", f.loops},
-                {"attention", f.attention},
-                {"forward", f.forward},
-                {"train", f.train}}},
+              {"flops_per_token", to_json(f)},
               {"micro_batch", p.batch.micro_batch},
               {"grad_accum", p.batch.grad_accum},
               {"global_batch_tokens", p.batch.global_batch_tokens},
