@@ -125,7 +125,9 @@ TEST(RunPlan, ComparingFindsTheSameCardForHalfThePrice) {
   EXPECT_LT(at("g6e.xlarge").cost, 0.42 * at("g6e.8xlarge").cost);
   EXPECT_LT(at("g6e.2xlarge").cost, 0.51 * at("g6e.8xlarge").cost);
   for (size_t i = 1; i < p.choices.size(); ++i) {
-    if (p.choices[i].fits) EXPECT_GE(p.choices[i].cost, p.choices[i - 1].cost);
+    if (p.choices[i].fits) {
+      EXPECT_GE(p.choices[i].cost, p.choices[i - 1].cost);
+    }
   }
   EXPECT_NEAR(at("g6e.8xlarge").hours, 153.2, 0.1);
   EXPECT_FALSE(to_json(p)["compare"].empty());
