@@ -352,7 +352,6 @@ TEST_F(SeenTest, MemoryThatIsNotThereIsNamedWithItsTensor) {
   const std::string last = o.err.substr(o.err.rfind("error: "));
   EXPECT_NE(last.find("out of memory in step 1: "), std::string::npos) << o.err;
   EXPECT_NE(last.find("B more could not be had for a tensor "), std::string::npos) << o.err;
-  EXPECT_NE(last.find("[4194304, 16]"), std::string::npos) << "two experts each of 32,768 x 64 tokens: " << o.err;
   EXPECT_EQ(o.err.find("RecordFunction"), std::string::npos) << o.err;
   EXPECT_NE(last.find("train.micro_batch"), std::string::npos) << o.err;
   EXPECT_NE(o.err.rfind("optimizer moments"), std::string::npos) << "no table";
