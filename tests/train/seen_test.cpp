@@ -352,6 +352,11 @@ TEST_F(SeenTest, MemoryThatIsNotThereIsNamedWithItsTensor) {
   const std::string last = o.err.substr(o.err.rfind("error: "));
   EXPECT_NE(last.find("out of memory in step 1: "), std::string::npos) << o.err;
   EXPECT_NE(last.find("B more could not be had for a tensor "), std::string::npos) << o.err;
+  // Which one fails first differs by machine; its shape is told in any case.
+  const std::string tensor = last.substr(std::min(last.size(), last.find("for a tensor ")));
+  const size_t shape = tensor.find('[');
+  ASSERT_NE(shape, std::string::npos) << o.err;
+  EXPECT_NE(std::atoll(tensor.c_str() + shape + 1), 0) << o.err;
   EXPECT_EQ(o.err.find("RecordFunction"), std::string::npos) << o.err;
   EXPECT_NE(last.find("train.micro_batch"), std::string::npos) << o.err;
   EXPECT_NE(o.err.rfind("optimizer moments"), std::string::npos) << "no table";
