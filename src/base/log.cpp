@@ -21,6 +21,7 @@ struct State {
   bool keeping = false;
   std::string kept;
   bool quiet = false;
+  std::string prefix;
   std::string live;
 };
 
@@ -62,6 +63,7 @@ void write(Level level, std::string_view line) {
   std::string text;
   if (level == Level::warning) text += "warning: ";
   if (level == Level::error) text += "error: ";
+  if (level != Level::info) text += s.prefix;
   // Names and samples may hold anything: what would steer a terminal is spelled out.
   for (const char c : line) {
     const auto byte = static_cast<unsigned char>(c);
@@ -97,6 +99,12 @@ void keep_for_file() {
   const std::lock_guard lock(s.mutex);
   s.keeping = true;
   s.kept.clear();
+}
+
+void set_prefix(std::string_view prefix) {
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  s.prefix = prefix;
 }
 
 void set_quiet(bool quiet) {

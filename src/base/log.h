@@ -21,6 +21,8 @@ void set_file(const std::filesystem::path& path);
 /// Keeps the lines from now on (the first megabyte of them) until set_file, which writes them first: for what is said
 /// before it is known whether there will be a file.
 void keep_for_file();
+/// What warnings and errors begin with, behind their level: who says it, where several processes share a terminal.
+void set_prefix(std::string_view prefix);
 /// No info lines on stderr (warnings and errors stay).
 void set_quiet(bool quiet);
 

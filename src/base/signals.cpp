@@ -21,6 +21,7 @@ extern "C" void on_stop_signal(int number) {
 }
 
 extern "C" void on_save_signal(int) { save_wanted = true; }
+extern "C" void on_rank_signal(int) { request_stop(SIGTERM); }
 
 }  // namespace
 
@@ -46,6 +47,14 @@ void install_save_handler() {
   sigemptyset(&action.sa_mask);
   action.sa_flags = SA_RESTART;
   ::sigaction(SIGUSR1, &action, nullptr);
+}
+
+void install_rank_handler() {
+  struct sigaction action {};
+  action.sa_handler = on_rank_signal;
+  sigemptyset(&action.sa_mask);
+  action.sa_flags = SA_RESTART;
+  ::sigaction(SIGUSR2, &action, nullptr);
 }
 
 bool take_save_request() noexcept { return save_wanted.exchange(false); }

@@ -14,6 +14,8 @@ inline bool stop_requested() noexcept { return stop_signal() != 0; }
 /// Asks for a stop as if signal `number` had come, unless one was asked for already. The next real signal is still the
 /// first one: it does not end the process at once.
 void request_stop(int number) noexcept;
+/// For one of several ranks: SIGUSR2, which mpirun hands on, asks for a stop like SIGTERM, which it does not.
+void install_rank_handler();
 /// Installs a handler for SIGUSR1, which asks for a checkpoint while the work goes on.
 void install_save_handler();
 /// Whether SIGUSR1 has come since the last call.

@@ -166,6 +166,18 @@ std::vector<KeySpec> train_keys() {
            "machine. One device keeps all.",
        .choices = {"none", "optimizer", "full", "hybrid"},
        .also = {"fsdp", "zero", "sharding_strategy"}},
+      {.name = "sharding_group",
+       .place = train<&T::sharding_group>,
+       .meaning = "With sharding \"hybrid\": ranks that share everything out among them; 0: those of one machine. It "
+                  "must divide "
+                  "the number of ranks.",
+       .low = 0,
+       .high = 1e6},
+      {.name = "peer_timeout",
+       .place = train<&T::peer_timeout>,
+       .meaning = "Seconds without a sign of life after which a rank counts as lost, and the others end.",
+       .low = 1,
+       .high = 1e6},
       {.name = "skip_limit",
        .place = train<&T::skip_limit>,
        .meaning =

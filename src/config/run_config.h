@@ -61,6 +61,8 @@ struct TrainSection {
   std::string recompute = "auto";  ///< "none", "loop", "auto"
   int64_t seed = 0;
   std::string sharding = "full";  ///< "none", "optimizer", "full", "hybrid"
+  int64_t sharding_group = 0;     ///< ranks, for "hybrid"; 0: those of one machine
+  double peer_timeout = 60;       ///< seconds
   double max_hours = 0;           ///< 0: no limit
   int64_t skip_limit = 5;         ///< steps in a row that are not finite before going back to a checkpoint
   int64_t rollback_limit = 3;     ///< times of going back before giving up

@@ -18,14 +18,13 @@ namespace fs = std::filesystem;
 
 namespace {
 
-void copy_bytes(std::span<const std::byte> bytes, at::Tensor target) {
-  const at::NoGradGuard no_grad;
-  // The file's bytes need not be aligned, so they go through a tensor of their own.
-  at::Tensor plain = at::empty(target.sizes(), at::kFloat);
+// The file's bytes need not be aligned, so they go through a tensor of their own.
+at::Tensor tensor_of(std::span<const std::byte> bytes, at::IntArrayRef shape) {
+  at::Tensor plain = at::empty(shape, at::kFloat);
   TORCH_CHECK(plain.nbytes() == bytes.size(), "a checkpoint tensor of ", bytes.size(), " bytes for one of ",
               plain.nbytes());
   std::copy(bytes.begin(), bytes.end(), static_cast<std::byte*>(plain.mutable_data_ptr()));
-  target.copy_(plain);
+  return plain;
 }
 
 }  // namespace
@@ -95,31 +94,57 @@ Checkpoint open_checkpoint(const fs::path& path) {
   return checkpoint;
 }
 
-std::vector<TensorBytes> training_tensors(const Model& model, const AdamW& optimizer, std::vector<at::Tensor>& copies) {
+namespace {
+
+using Tensors = std::vector<NamedTensor>;
+
+std::vector<TensorBytes> tensors_of(const Model& model, const Tensors& values, const Tensors& first,
+                                    const Tensors& second, bool all_are_copies, std::vector<at::Tensor>& copies) {
   std::unordered_map<std::string, at::Tensor> by_name;
-  const auto add = [&](std::string_view prefix, const std::vector<NamedTensor>& tensors) {
+  const auto add = [&](std::string_view prefix, const Tensors& tensors) {
     for (const auto& [name, tensor] : tensors) by_name.emplace(std::string(prefix) + name, tensor);
   };
-  add(model_prefix, model.parameters().named_values());
-  add(model_prefix, model.named_buffers());
-  add(exp_avg_prefix, optimizer.named_first_moments());
-  add(exp_avg_sq_prefix, optimizer.named_second_moments());
+  add(model_prefix, values);
+  Tensors buffers = model.named_buffers();
+  if (all_are_copies) {
+    for (auto& [name, tensor] : buffers) tensor = tensor.clone();
+  }
+  add(model_prefix, buffers);
+  add(exp_avg_prefix, first);
+  add(exp_avg_sq_prefix, second);
   std::vector<TensorBytes> out;
   for (const auto& info : checkpoint_tensors(model.config())) {
     at::Tensor t = by_name.at(info.name);
-    if (!t.device().is_cpu() || t.scalar_type() != at::kFloat || !t.is_contiguous()) {
-      t = t.to(at::kCPU, at::kFloat).contiguous();
-      copies.push_back(t);
-    }
+    const bool as_it_is = t.device().is_cpu() && t.scalar_type() == at::kFloat && t.is_contiguous();
+    if (!as_it_is) t = t.to(at::kCPU, at::kFloat).contiguous();
+    if (!as_it_is || all_are_copies) copies.push_back(t);
     out.push_back({info, {static_cast<const std::byte*>(t.const_data_ptr()), t.nbytes()}});
   }
   return out;
 }
 
+}  // namespace
+
+std::vector<TensorBytes> training_tensors(const Model& model, const AdamW& optimizer, std::vector<at::Tensor>& copies) {
+  return tensors_of(model, model.parameters().named_values(), optimizer.named_first_moments(),
+                    optimizer.named_second_moments(), false, copies);
+}
+
+std::vector<TensorBytes> training_tensors(const Model& model, const WholeState& state,
+                                          std::vector<at::Tensor>& copies) {
+  const ParameterStore& store = model.parameters();
+  return tensors_of(model, store.named(state.values), store.named(state.first_moments),
+                    store.named(state.second_moments), true, copies);
+}
+
 void load_weights(const Checkpoint& checkpoint, Model& model) {
   require_same_model(checkpoint, model.config());
-  for (const auto& [name, tensor] : model.parameters().named_values()) copy_bytes(checkpoint.weights(name), tensor);
-  for (const auto& [name, tensor] : model.named_buffers()) copy_bytes(checkpoint.weights(name), tensor);
+  const at::NoGradGuard no_grad;
+  const auto& parameters = model.parameters().layout().parameters;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    model.parameters().set_value(i, tensor_of(checkpoint.weights(parameters[i].name), parameters[i].shape));
+  }
+  for (auto& [name, tensor] : model.named_buffers()) tensor.copy_(tensor_of(checkpoint.weights(name), tensor.sizes()));
   model.parameters().refresh_compute();
 }
 
@@ -128,12 +153,14 @@ void load_moments(const Checkpoint& checkpoint, AdamW& optimizer) {
     throw usage_error(fmt::format("{} holds weights alone, no optimizer state", checkpoint.path().string()),
                       "train from its weights with --weights-only");
   }
-  for (const auto& [name, tensor] : optimizer.named_first_moments()) copy_bytes(checkpoint.exp_avg(name), tensor);
-  for (const auto& [name, tensor] : optimizer.named_second_moments()) copy_bytes(checkpoint.exp_avg_sq(name), tensor);
+  const auto parameters = parameter_specs(checkpoint.meta.model);
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const auto& [name, shape, unit] = parameters[i];
+    optimizer.set_moments(i, tensor_of(checkpoint.exp_avg(name), shape), tensor_of(checkpoint.exp_avg_sq(name), shape));
+  }
   const Json& state = checkpoint.meta.state;
   if (!state.is_object() || !state.contains("optimizer_lags")) return optimizer.set_lags({});
-  const size_t parameters = parameter_specs(checkpoint.meta.model).size();
-  optimizer.set_lags(lags_from_json(state["optimizer_lags"], parameters, checkpoint.path().string()));
+  optimizer.set_lags(lags_from_json(state["optimizer_lags"], parameters.size(), checkpoint.path().string()));
 }
 
 LoadedModel load_model(const fs::path& path, at::Device device, at::ScalarType dtype) {

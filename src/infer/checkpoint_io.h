@@ -15,8 +15,14 @@ namespace mythos {
 /// The tensors of a training checkpoint in checkpoint_tensors' order, as bytes on the CPU; what is not fp32 on the CPU
 /// is copied into `copies`, which must outlive the result.
 std::vector<TensorBytes> training_tensors(const Model& model, const AdamW& optimizer, std::vector<at::Tensor>& copies);
+/// The same from flat buffers of whole units, where values and moments are shared out; all of them count as copies.
+struct WholeState {
+  std::vector<at::Tensor> values, first_moments, second_moments;
+};
+std::vector<TensorBytes> training_tensors(const Model& model, const WholeState& state, std::vector<at::Tensor>& copies);
 
-/// Copies weights and buffers into the model. Throws Error if the checkpoint is of another model.
+/// Copies weights and buffers into the model, as far as they are kept here. Throws Error if the checkpoint is of
+/// another model.
 void load_weights(const Checkpoint& checkpoint, Model& model);
 /// Copies both moments, and how far each parameter's count of updates is behind. Throws Error if the checkpoint holds
 /// none.

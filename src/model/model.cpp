@@ -37,9 +37,9 @@ std::vector<DenseBlock> dense_blocks(const ModelConfig& config, const ParameterS
 }  // namespace
 
 Model::Model(const ModelConfig& config, at::Device device, at::ScalarType compute, at::ScalarType master,
-             bool gradients)
+             bool gradients, const Partition& partition)
     : config_(checked(config)),
-      store_(config_, device, compute, master, gradients),
+      store_(config_, device, compute, master, gradients, partition),
       router_bias_(at::zeros({config_.n_experts}, at::TensorOptions(device).dtype(accumulate_type(master)))),
       rotary_(config_.rotary_dim(), config_.rope_theta, device),
       embed_(store_.leaf("embed.weight")),
@@ -65,6 +65,8 @@ at::Tensor Model::hidden(const at::Tensor& ids, const ForwardOptions& options) {
   if (loops < 1) throw usage_error(fmt::format("{} loops asked, at least 1 is needed", loops));
 
   const auto positions = rotary_.slice(first, t_count);
+  UnitHooks* const hooks = options.hooks;
+  if (hooks != nullptr) hooks->before_forward(0);
   at::Tensor x = embedding(ids, embed_);
   const bool again = options.recompute == Recompute::loop && options.cache == nullptr && at::GradMode::is_enabled() &&
                      x.requires_grad();
@@ -74,12 +76,34 @@ at::Tensor Model::hidden(const at::Tensor& ids, const ForwardOptions& options) {
       return block.forward(input, positions, nullptr);
     });
   };
+  // What is called when the gradient of what a unit gives is complete: all units behind are done by then, as autograd
+  // takes what was made last first.
+  const auto will_need = [hooks](const at::Tensor& out, size_t unit) {
+    if (!at::GradMode::is_enabled() || !out.requires_grad()) return;
+    out.register_hook([hooks, unit](const at::Tensor&) { hooks->before_backward(unit); });
+  };
+  if (hooks != nullptr) will_need(x, 0);
+  size_t unit = 0;
+  const auto in_unit = [&](const auto& forward) {
+    ++unit;
+    if (hooks == nullptr) {
+      x = forward();
+      return;
+    }
+    hooks->before_forward(unit);
+    x = forward();
+    hooks->after_forward(unit);
+    will_need(x, unit);
+  };
   for (size_t i = 0; i < prelude_.size(); ++i) {
-    x = run(prelude_[i], options.cache ? &options.cache->prelude(static_cast<int64_t>(i)) : nullptr);
+    in_unit(
+        [&] { return run(prelude_[i], options.cache ? &options.cache->prelude(static_cast<int64_t>(i)) : nullptr); });
   }
-  x = recurrent_.forward(x, loops, positions, options.recompute, options.cache, options.observer);
+  in_unit([&] {
+    return recurrent_.forward(x, loops, positions, options.recompute, options.cache, options.observer, hooks);
+  });
   for (size_t i = 0; i < coda_.size(); ++i) {
-    x = run(coda_[i], options.cache ? &options.cache->coda(static_cast<int64_t>(i)) : nullptr);
+    in_unit([&] { return run(coda_[i], options.cache ? &options.cache->coda(static_cast<int64_t>(i)) : nullptr); });
   }
   if (options.cache != nullptr) options.cache->advance(t_count);
   return rms_norm(x, norm_);

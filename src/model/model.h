@@ -2,6 +2,7 @@
 #pragma once
 
 #include "model/recurrent.h"
+#include "model/unit_hooks.h"
 
 namespace mythos {
 
@@ -10,12 +11,14 @@ struct ForwardOptions {
   Recompute recompute = Recompute::none;
   KvCache* cache = nullptr;  ///< with a cache every loop runs, and positions go on from its length
   const LoopObserver* observer = nullptr;
+  UnitHooks* hooks = nullptr;  ///< without a cache only; alive until the backward pass is over
 };
 
 class Model {
  public:
   /// Parameters are zero until initialize() or a checkpoint fills them.
-  Model(const ModelConfig& config, at::Device device, at::ScalarType compute, at::ScalarType master, bool gradients);
+  Model(const ModelConfig& config, at::Device device, at::ScalarType compute, at::ScalarType master, bool gradients,
+        const Partition& partition = {});
   Model(const Model&) = delete;
   Model& operator=(const Model&) = delete;
 

@@ -149,28 +149,58 @@ FlatLayout flat_layout(const ModelConfig& c) {
   return layout;
 }
 
+int64_t Partition::shard_size(int64_t unit_size) const { return aligned((unit_size + parts - 1) / parts); }
+
+namespace {
+
+// Takes a tensor's memory away, or gives it new memory, uninitialised. Views of it stay views of it.
+void set_memory(const at::Tensor& tensor, bool there) {
+  c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
+  const auto bytes = static_cast<size_t>(tensor.numel() * tensor.element_size());
+  if (there == (storage->nbytes() != 0)) return;
+  if (there) {
+    storage->set_data_ptr_noswap(storage->allocator()->allocate(bytes));
+    storage->set_nbytes(bytes);
+  } else {
+    storage->set_nbytes(0);
+    storage->set_data_ptr_noswap(at::DataPtr(nullptr, tensor.device()));
+  }
+}
+
+// The same memory with a version counter of its own: what is written is no change that autograd must know of.
+at::Tensor unwatched(const at::Tensor& t) { return t.variable_data(); }
+
+}  // namespace
+
 ParameterStore::ParameterStore(const ModelConfig& config, at::Device device, at::ScalarType compute,
-                               at::ScalarType master, bool gradients)
-    : layout_(flat_layout(config)), device_(device), compute_(compute), master_(master) {
+                               at::ScalarType master, bool gradients, const Partition& partition)
+    : layout_(flat_layout(config)), partition_(partition), device_(device), compute_(compute), master_(master) {
   const auto options = at::TensorOptions(device);
-  for (const auto& unit : layout_.units) {
-    values_.push_back(at::zeros({unit.size}, options.dtype(master)));
-    compute_values_.push_back(compute == master ? values_.back() : at::zeros({unit.size}, options.dtype(compute)));
+  const bool same = compute == master;
+  for (size_t u = 0; u < layout_.units.size(); ++u) {
+    const auto& unit = layout_.units[u];
+    const int64_t whole = partition_.parts * shard(u);
+    const auto own = [&](const at::Tensor& t) { return t.narrow(0, own_begin(u), shard(u)); };
+    whole_values_.push_back(at::zeros({whole}, options.dtype(compute)));
+    const bool shared = same && !partition_.transient;
+    values_.push_back(shared ? own(whole_values_[u]) : at::zeros({shard(u)}, options.dtype(master)));
     if (gradients) {
-      gradients_.push_back(at::zeros({unit.size}, options.dtype(master)));
-      compute_gradients_.push_back(compute == master ? gradients_.back()
-                                                     : at::zeros({unit.size}, options.dtype(compute)));
+      whole_gradients_.push_back(at::zeros({whole}, options.dtype(compute)));
+      sums_.push_back(same ? whole_gradients_[u] : at::zeros({whole}, options.dtype(master)));
+      gradients_.push_back(partition_.transient ? at::zeros({shard(u)}, options.dtype(master)) : own(sums_[u]));
     }
     for (const auto& leaf : unit.leaves) {
       Weight w;
-      w.value = compute_values_.back().narrow(0, leaf.offset, leaf.numel()).view(leaf.shape).detach();
+      w.value = whole_values_[u].narrow(0, leaf.offset, leaf.numel()).view(leaf.shape).detach();
       if (gradients) {
-        w.grad = compute_gradients_.back().narrow(0, leaf.offset, leaf.numel()).view(leaf.shape);
+        w.grad = whole_gradients_[u].narrow(0, leaf.offset, leaf.numel()).view(leaf.shape);
         w.value.set_requires_grad(true);
         w.value.mutable_grad() = w.grad;
       }
       leaves_.emplace(leaf.name, std::move(w));
     }
+    release_values(u);
+    release_gradients(u);
   }
 }
 
@@ -189,48 +219,105 @@ std::vector<NamedTensor> ParameterStore::named(const std::vector<at::Tensor>& fl
   return out;
 }
 
+void ParameterStore::set_part(const std::vector<at::Tensor>& own, size_t parameter, const at::Tensor& value) const {
+  const at::NoGradGuard no_grad;
+  const auto& place = layout_.places[parameter];
+  const auto u = static_cast<size_t>(place.unit);
+  const int64_t begin = std::max(place.offset, own_begin(u));
+  const int64_t end = std::min(place.offset + value.numel(), own_begin(u) + shard(u));
+  if (begin >= end) return;
+  own[u]
+      .narrow(0, begin - own_begin(u), end - begin)
+      .copy_(value.reshape({-1}).narrow(0, begin - place.offset, end - begin));
+}
+
+void ParameterStore::set_value(size_t parameter, const at::Tensor& value) {
+  const at::NoGradGuard no_grad;
+  set_part(values_, parameter, value);
+  if (partition_.parts == 1 || partition_.transient) return;
+  const auto& place = layout_.places[parameter];
+  whole_values_[static_cast<size_t>(place.unit)].narrow(0, place.offset, value.numel()).copy_(value.reshape({-1}));
+}
+
 void ParameterStore::refresh_compute() {
-  if (compute_ == master_) return;
-  for (size_t u = 0; u < units(); ++u) compute_values_[u].copy_(values_[u]);
+  for (size_t u = 0; u < units(); ++u) refresh_compute(u);
+}
+
+void ParameterStore::refresh_compute(size_t unit) {
+  const at::Tensor whole = unwatched(whole_values_[unit]);
+  if (whole.storage().nbytes() == 0) return;  // not held
+  const at::Tensor own = whole.narrow(0, own_begin(unit), shard(unit));
+  if (own.data_ptr() != values_[unit].data_ptr()) own.copy_(values_[unit]);
 }
 
 void ParameterStore::flush_gradients() {
-  if (compute_ == master_) return;
-  for (size_t u = 0; u < gradients_.size(); ++u) {
-    gradients_[u].add_(compute_gradients_[u]);
-    compute_gradients_[u].zero_();
-  }
+  for (size_t u = 0; u < sums_.size(); ++u) flush_gradients(u);
+}
+
+void ParameterStore::flush_gradients(size_t unit) {
+  if (compute_ == master_ || sums_[unit].storage().nbytes() == 0) return;
+  sums_[unit].add_(whole_gradients_[unit]);
+  whole_gradients_[unit].zero_();
 }
 
 void ParameterStore::zero_gradients() {
   const PartScope scope(Part::optimizer);
-  for (auto& g : gradients_) g.zero_();
-  if (compute_ != master_) {
-    for (auto& g : compute_gradients_) g.zero_();
+  for (size_t u = 0; u < sums_.size(); ++u) {
+    if (partition_.transient) {
+      release_gradients(u);
+      continue;
+    }
+    sums_[u].zero_();
+    if (compute_ != master_) whole_gradients_[u].zero_();
   }
+}
+
+void ParameterStore::hold_values(size_t unit) {
+  if (partition_.transient) set_memory(whole_values_[unit], true);
+}
+
+void ParameterStore::release_values(size_t unit) {
+  if (partition_.transient) set_memory(whole_values_[unit], false);
+}
+
+void ParameterStore::hold_gradients(size_t unit) {
+  if (!partition_.transient || sums_.empty() || sums_[unit].storage().nbytes() != 0) return;
+  for (auto* all : {&sums_, &whole_gradients_}) {
+    set_memory((*all)[unit], true);
+    unwatched((*all)[unit]).zero_();
+  }
+}
+
+void ParameterStore::release_gradients(size_t unit) {
+  if (!partition_.transient || sums_.empty()) return;
+  set_memory(sums_[unit], false);
+  set_memory(whole_gradients_[unit], false);
 }
 
 void initialize(ParameterStore& store, const ModelConfig& config, uint64_t seed) {
   const at::NoGradGuard no_grad;
-  for (auto& [name, tensor] : store.named_values()) {
-    const auto ends_with = [&n = name](std::string_view end) { return n.ends_with(end); };
+  const auto& parameters = store.layout().parameters;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const std::string& name = parameters[i].name;
+    const auto ends_with = [&name](std::string_view end) { return name.ends_with(end); };
+    const auto fill = [&](double x) { store.set_value(i, at::full(parameters[i].shape, x, at::kDouble)); };
     if (ends_with("log_A") || ends_with("log_dt")) {
-      tensor.zero_();
+      fill(0);
     } else if (ends_with("injection.B")) {
-      tensor.fill_(0.1);
+      fill(0.1);
     } else if (ends_with("norm.weight")) {
-      tensor.fill_(1.0);
+      fill(1);
     } else {
       // Drawn on the CPU in fp32, one generator per parameter: the same values whatever the device, dtype or layout.
       auto generator = at::make_generator<at::CPUGeneratorImpl>(derive_seed(seed, 0, name));
-      at::Tensor drawn = at::empty(tensor.sizes(), at::kFloat);
+      at::Tensor drawn = at::empty(parameters[i].shape, at::kFloat);
       if (ends_with("halt.bias")) {
         const double bound = 1.0 / std::sqrt(static_cast<double>(config.dim));
         drawn.uniform_(-bound, bound, generator);
       } else {
         drawn.normal_(0.0, 0.02, generator);
       }
-      tensor.copy_(drawn);
+      store.set_value(i, drawn);
     }
   }
   store.refresh_compute();

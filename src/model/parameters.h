@@ -47,32 +47,75 @@ struct NamedTensor {
   at::Tensor tensor;
 };
 
+/// How the units of a store are cut over processes. Part i of a unit is [i * n, (i + 1) * n) of its buffer, n being
+/// shard_size(): what lies beyond the unit's size is zero and stays zero, so parts are equally large, and the last ones
+/// may hold nothing of the unit.
+struct Partition {
+  int64_t parts = 1;
+  int64_t index = 0;       ///< of this process
+  bool transient = false;  ///< whole units are there only while they are held
+
+  /// Elements of each part, a multiple of 16.
+  [[nodiscard]] int64_t shard_size(int64_t unit_size) const;
+};
+
 /// The parameters of one model in memory. `master` values are what the optimizer updates; layers compute with leaves in
 /// `compute` dtype, which share the master's storage where the two dtypes are equal.
 class ParameterStore {
  public:
   /// Zero-filled. Without gradients (inference) no gradient buffers exist.
   ParameterStore(const ModelConfig& config, at::Device device, at::ScalarType compute, at::ScalarType master,
-                 bool gradients);
+                 bool gradients, const Partition& partition = {});
 
   [[nodiscard]] const FlatLayout& layout() const { return layout_; }
   /// The weight of a leaf by its name; throws std::out_of_range for an unknown one.
   [[nodiscard]] Weight leaf(const std::string& name) const;
 
-  [[nodiscard]] at::Tensor values(size_t unit) const { return values_[unit]; }        ///< flat master values
-  [[nodiscard]] at::Tensor gradients(size_t unit) const { return gradients_[unit]; }  ///< flat, master dtype
-  [[nodiscard]] size_t units() const { return values_.size(); }
+  [[nodiscard]] const Partition& partition() const { return partition_; }
 
-  /// Master values by reference names, as views; and any flat buffers of the same layout (moments) likewise.
-  [[nodiscard]] std::vector<NamedTensor> named_values() const { return named(values_); }
-  [[nodiscard]] std::vector<NamedTensor> named_gradients() const { return named(gradients_); }
+  /// What this process updates: flat master values and gradients of its part of the unit, all of it where there is one
+  /// part.
+  [[nodiscard]] at::Tensor values(size_t unit) const { return values_[unit]; }
+  [[nodiscard]] at::Tensor gradients(size_t unit) const { return gradients_[unit]; }
+  [[nodiscard]] size_t units() const { return values_.size(); }
+  /// The range of the unit's buffer that this process updates; it may reach beyond the unit's size.
+  [[nodiscard]] int64_t own_begin(size_t unit) const { return partition_.index * shard(unit); }
+  [[nodiscard]] int64_t shard(size_t unit) const { return partition_.shard_size(layout_.units[unit].size); }
+  /// The whole unit, `parts` times shard(): values in compute dtype, gradients in master dtype. Not to be looked into
+  /// while they are not held.
+  [[nodiscard]] at::Tensor whole_values(size_t unit) const { return whole_values_[unit]; }
+  [[nodiscard]] at::Tensor whole_gradients(size_t unit) const { return sums_[unit]; }
+
+  /// Master values by reference names, as views (where there are parts: values in compute dtype, which must be held);
+  /// any flat buffers of whole units (moments) likewise. Gradients: none where they are not kept whole.
+  [[nodiscard]] std::vector<NamedTensor> named_values() const {
+    return named(partition_.parts == 1 ? values_ : whole_values_);
+  }
+  [[nodiscard]] std::vector<NamedTensor> named_gradients() const {
+    return named(partition_.transient ? std::vector<at::Tensor>() : sums_);
+  }
   [[nodiscard]] std::vector<NamedTensor> named(const std::vector<at::Tensor>& flat) const;
 
-  /// Copies master values into the compute leaves; nothing to do where they share storage.
+  /// Sets a parameter, by its number in the layout, to a tensor of its shape: as much as is kept here of the master
+  /// value, and of the whole where that is always there. refresh_compute() is still needed.
+  void set_value(size_t parameter, const at::Tensor& value);
+  /// The same for other buffers that are cut like values(): moments.
+  void set_part(const std::vector<at::Tensor>& own, size_t parameter, const at::Tensor& value) const;
+
+  /// Copies this process's master values into the compute leaves; nothing to do where they share storage.
   void refresh_compute();
+  void refresh_compute(size_t unit);
   /// Adds the compute-dtype gradients to the master ones and clears them; nothing to do where they are the same.
   void flush_gradients();
+  void flush_gradients(size_t unit);
   void zero_gradients();
+
+  /// With a transient partition: gives the whole unit memory (values as it comes, gradients zero-filled), and takes it
+  /// away. Without one everything is always there, and nothing happens.
+  void hold_values(size_t unit);
+  void release_values(size_t unit);
+  void hold_gradients(size_t unit);
+  void release_gradients(size_t unit);
 
   [[nodiscard]] at::Device device() const { return device_; }
   [[nodiscard]] at::ScalarType compute_dtype() const { return compute_; }
@@ -80,10 +123,12 @@ class ParameterStore {
 
  private:
   FlatLayout layout_;
+  Partition partition_;
   at::Device device_;
   at::ScalarType compute_, master_;
-  std::vector<at::Tensor> values_, gradients_;                  // master
-  std::vector<at::Tensor> compute_values_, compute_gradients_;  // aliases of the above when dtypes are equal
+  std::vector<at::Tensor> values_, gradients_;              // master, own part
+  std::vector<at::Tensor> whole_values_, whole_gradients_;  // compute
+  std::vector<at::Tensor> sums_;                            // master, whole; is whole_gradients_ for equal dtypes
   std::unordered_map<std::string, Weight> leaves_;
 };
 

@@ -35,7 +35,8 @@ at::Tensor RecurrentBlock::loop(const at::Tensor& h, const at::Tensor& e, int64_
 }
 
 at::Tensor RecurrentBlock::forward(const at::Tensor& e, int64_t n_loops, const RotaryTable::Slice& positions,
-                                   Recompute recompute, KvCache* cache, const LoopObserver* observer) {
+                                   Recompute recompute, KvCache* cache, const LoopObserver* observer,
+                                   UnitHooks* hooks) {
   const auto wide = e.options().dtype(accumulate_type(e.scalar_type()));
   const bool again =
       recompute == Recompute::loop && cache == nullptr && at::GradMode::is_enabled() && e.requires_grad();
@@ -63,7 +64,9 @@ at::Tensor RecurrentBlock::forward(const at::Tensor& e, int64_t n_loops, const R
     out = act.out;
     if (observer != nullptr) (*observer)({t, h.detach(), act.p.detach(), act.weight.detach(), chosen});
     // Worth a look only on the CPU: elsewhere it would wait for the device, and the result is the same without.
-    if (cache == nullptr && t + 1 < n_loops && h.device().is_cpu() && halting.halted.all().item<bool>()) break;
+    if (cache != nullptr || t + 1 == n_loops || !h.device().is_cpu()) continue;
+    const bool halted = halting.halted.all().item<bool>();
+    if (hooks != nullptr ? hooks->all_halted(halted) : halted) break;
   }
   return out.to(e.scalar_type());
 }

@@ -5,6 +5,7 @@
 #include "kernels/loop.h"
 #include "model/layers.h"
 #include "model/recompute.h"
+#include "model/unit_hooks.h"
 
 #include <functional>
 
@@ -25,9 +26,11 @@ class RecurrentBlock {
   RecurrentBlock(const ModelConfig& config, const ParameterStore& store, at::Tensor router_bias);
 
   /// e: the prelude's output, [B, T, D]. Returns the ACT-weighted sum of the loops' states. Stops early only where
-  /// every position has halted and there is no cache: the result is the same.
+  /// every position has halted and there is no cache: the result is the same. `hooks` say whether that is so of all
+  /// processes, and may be null.
   [[nodiscard]] at::Tensor forward(const at::Tensor& e, int64_t n_loops, const RotaryTable::Slice& positions,
-                                   Recompute recompute, KvCache* cache, const LoopObserver* observer);
+                                   Recompute recompute, KvCache* cache, const LoopObserver* observer,
+                                   UnitHooks* hooks = nullptr);
 
  private:
   [[nodiscard]] at::Tensor loop(const at::Tensor& h, const at::Tensor& e, int64_t t,

@@ -11,7 +11,7 @@
 
 namespace mythos {
 
-double gradient_norm(const ParameterStore& store) {
+double squared_gradient_norm(const ParameterStore& store) {
   const PartScope scope(Part::optimizer);
   constexpr int64_t block = int64_t{1} << 16;  // longer fp32 sums lose digits
   double sum = 0;
@@ -29,8 +29,10 @@ double gradient_norm(const ParameterStore& store) {
     }
   }
   if (on_device.defined()) sum += on_device.item<double>();
-  return std::sqrt(sum);
+  return sum;
 }
+
+double gradient_norm(const ParameterStore& store) { return std::sqrt(squared_gradient_norm(store)); }
 
 AdamW::AdamW(ParameterStore& store, AdamWOptions options) : store_(store), options_(options) {
   for (size_t u = 0; u < store.units(); ++u) {
@@ -72,7 +74,18 @@ void AdamW::set_ranges() {
         ranges_[u].push_back(next);
       }
     }
+    const int64_t own = store_.own_begin(u);
+    std::erase_if(ranges_[u], [&](Range& r) {
+      r.begin = std::max<int64_t>(r.begin - own, 0);
+      r.end = std::min(r.end - own, store_.shard(u));
+      return r.begin >= r.end;
+    });
   }
+}
+
+std::vector<NamedTensor> AdamW::named(const std::vector<at::Tensor>& flat) const {
+  TORCH_CHECK(store_.partition().parts == 1, "the moments are shared out");
+  return store_.named(flat);
 }
 
 void AdamW::step(double lr, double gradient_divisor) {
@@ -95,6 +108,11 @@ void AdamW::step(double lr, double gradient_divisor) {
     }
   }
   store_.refresh_compute();
+}
+
+void AdamW::set_moments(size_t parameter, const at::Tensor& first, const at::Tensor& second) {
+  store_.set_part(first_, parameter, first);
+  store_.set_part(second_, parameter, second);
 }
 
 void AdamW::reset() {

@@ -16,15 +16,17 @@ struct AdamWOptions {
   bool decay_vectors = true;  ///< false: norms and other vectors are exempt from decay
 };
 
-/// Euclidean norm of all gradients, summed in fp64 over blocks of fixed order.
+/// The sum of squares of the gradients that this process updates, in fp64 over blocks of fixed order.
+double squared_gradient_norm(const ParameterStore& store);
+/// Euclidean norm of all gradients, where they are all here.
 double gradient_norm(const ParameterStore& store);
 
 class AdamW {
  public:
   AdamW(ParameterStore& store, AdamWOptions options);
 
-  /// One update with gradients divided by `gradient_divisor` (clipping). Afterwards the store's compute leaves are
-  /// fresh.
+  /// One update of what this process updates, with gradients divided by `gradient_divisor` (clipping). Afterwards the
+  /// store's compute leaves are fresh as far as they are here.
   void step(double lr, double gradient_divisor);
 
   /// Updates done so far: what bias correction counts.
@@ -35,20 +37,26 @@ class AdamW {
   /// behind.
   void set_lags(std::vector<int64_t> lags);
   [[nodiscard]] const std::vector<int64_t>& lags() const { return lags_; }
+  /// Sets a parameter's moments, by its number in the layout, as far as they are kept here.
+  void set_moments(size_t parameter, const at::Tensor& first, const at::Tensor& second);
   /// As before the first step: moments of zero.
   void reset();
-  /// First and second moments under the parameters' names, as views.
-  [[nodiscard]] std::vector<NamedTensor> named_first_moments() const { return store_.named(first_); }
-  [[nodiscard]] std::vector<NamedTensor> named_second_moments() const { return store_.named(second_); }
+  /// First and second moments under the parameters' names, as views; where they are all here.
+  [[nodiscard]] std::vector<NamedTensor> named_first_moments() const { return named(first_); }
+  [[nodiscard]] std::vector<NamedTensor> named_second_moments() const { return named(second_); }
+  /// Those of what this process updates, by unit.
+  [[nodiscard]] const std::vector<at::Tensor>& first_moments() const { return first_; }
+  [[nodiscard]] const std::vector<at::Tensor>& second_moments() const { return second_; }
 
  private:
-  // A part of a unit's buffer that is updated alike.
+  // A part of a unit's buffer, counted from where this process's own begins, that is updated alike.
   struct Range {
     int64_t begin = 0, end = 0;
     double decay = 0;
     int64_t lag = 0;
   };
   void set_ranges();
+  [[nodiscard]] std::vector<NamedTensor> named(const std::vector<at::Tensor>& flat) const;
 
   ParameterStore& store_;
   AdamWOptions options_;

@@ -11,6 +11,8 @@ namespace mythos {
 void TrainStep::begin(const StepOptions& options) {
   options_ = options;
   loss_ = at::zeros({}, at::TensorOptions(model_.parameters().device()).dtype(at::kDouble));
+  micro_steps_ = 0;
+  if (sharding_ != nullptr) return sharding_->begin_step();
   model_.parameters().zero_gradients();
 }
 
@@ -21,9 +23,15 @@ void TrainStep::micro_step(const at::Tensor& ids, const at::Tensor& targets) {
   forward.n_loops = options_.n_loops;
   forward.recompute = options_.recompute;
   forward.observer = options_.observer;
+  forward.hooks = sharding_;
+  if (sharding_ != nullptr) sharding_->begin_micro_step(++micro_steps_ == options_.micro_steps);
   const at::Tensor loss = model_.loss(ids.to(device), targets.to(device), options_.loss_tokens, forward);
   torch::autograd::backward({loss}, {});
-  model_.parameters().flush_gradients();
+  if (sharding_ != nullptr) {
+    sharding_->end_micro_step();
+  } else {
+    model_.parameters().flush_gradients();
+  }
   loss_.add_(loss.detach().to(at::kDouble));
 }
 
@@ -33,11 +41,24 @@ StepResult TrainStep::finish(double lr) {
     const PartScope scope(Part::waiting);  // a GPU ends its work here
     result.loss = loss_.item<double>();
   }
-  result.gradient_norm = gradient_norm(model_.parameters());
+  if (sharding_ != nullptr) {
+    TORCH_CHECK(micro_steps_ == options_.micro_steps, micro_steps_, " of ", options_.micro_steps, " micro-steps");
+    {
+      const PartScope scope(Part::waiting);
+      sharding_->reduce();
+    }
+    const auto totals = sharding_->totals(result.loss, squared_gradient_norm(model_.parameters()));
+    result.loss = totals.loss;
+    result.gradient_norm = totals.norm;
+    result.first_bad_rank = totals.first_bad;
+  } else {
+    result.gradient_norm = gradient_norm(model_.parameters());
+  }
   if (!std::isfinite(result.loss) || !std::isfinite(result.gradient_norm)) return result;
   // The reference's clip: gradients times min(1, clip / (norm + 1e-6)).
   const double divisor = options_.clip > 0 ? std::max(1.0, (result.gradient_norm + 1e-6) / options_.clip) : 1.0;
   optimizer_.step(lr, divisor);
+  if (sharding_ != nullptr) sharding_->publish();
   result.updated = true;
   return result;
 }

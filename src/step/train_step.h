@@ -1,6 +1,7 @@
 // One optimizer step: micro-steps that accumulate gradients, then clip and update.
 #pragma once
 
+#include "dist/sharding.h"
 #include "model/model.h"
 #include "optim/adamw.h"
 
@@ -12,17 +13,23 @@ struct StepOptions {
   Recompute recompute = Recompute::none;
   const LoopObserver* observer = nullptr;  ///< told of every loop of the forward pass; alive until finish()
   double loss_tokens = 0;                  ///< targets in the whole global batch: what the loss is divided by
+  int64_t micro_steps = 1;                 ///< on each rank; used where there are several ranks
 };
 
 struct StepResult {
-  double loss = 0;           ///< mean over the global batch
-  double gradient_norm = 0;  ///< before clipping
-  bool updated = false;      ///< false: loss or norm not finite, and no weight, moment or counter was touched
+  double loss = 0;              ///< mean over the global batch
+  double gradient_norm = 0;     ///< before clipping
+  bool updated = false;         ///< false: loss or norm not finite, and no weight, moment or counter was touched
+  int64_t first_bad_rank = -1;  ///< the first rank whose own loss is not finite; -1: none
 };
 
 class TrainStep {
  public:
-  TrainStep(Model& model, AdamW& optimizer) : model_(model), optimizer_(optimizer) {}
+  /// `sharding`: of several ranks, all of which do the same steps on rows of their own; null for a process by itself.
+  TrainStep(Model& model, AdamW& optimizer, Sharding* sharding = nullptr)
+      : model_(model), optimizer_(optimizer), sharding_(sharding) {
+    if (sharding_ != nullptr) sharding_->attach(model_.parameters());
+  }
 
   /// Clears what an earlier, unfinished step accumulated.
   void begin(const StepOptions& options);
@@ -34,8 +41,10 @@ class TrainStep {
  private:
   Model& model_;
   AdamW& optimizer_;
+  Sharding* sharding_;
   StepOptions options_;
   at::Tensor loss_;
+  int64_t micro_steps_ = 0;  // done
 };
 
 }  // namespace mythos

@@ -62,19 +62,30 @@ void LoopStatistics::see(const LoopReport& r) {
   running_[t] = running_[t].defined() ? running_[t] + running : running;
 }
 
-LoopSummary LoopStatistics::read(int64_t n_loops) const {
-  LoopSummary s;
-  if (positions_ == 0) return s;
-  const at::Tensor counts = chosen_.cpu();
-  const auto total = counts.sum().item<double>();
-  for (int64_t e = 0; e < n_experts_; ++e) {
-    s.expert_share.push_back(static_cast<double>(counts.const_data_ptr<int64_t>()[e]) / total);
+LoopSummary LoopStatistics::read(int64_t n_loops, Communicator& world) const {
+  // Choices of each expert, positions that have not halted after each loop, positions. Loops that did not run had
+  // nothing left to do.
+  std::vector<int64_t> counts(static_cast<size_t>(n_experts_ + n_loops + 1));
+  if (chosen_.defined()) {
+    const at::Tensor chosen = chosen_.cpu();
+    std::copy_n(chosen.const_data_ptr<int64_t>(), n_experts_, counts.begin());
   }
+  for (size_t t = 0; t < std::min(running_.size(), static_cast<size_t>(n_loops)); ++t) {
+    counts[static_cast<size_t>(n_experts_) + t] = running_[t].item<int64_t>();
+  }
+  counts.back() = positions_;
+  std::vector<double> sums(counts.size());
+  for (const auto& of_rank : all_numbers(world, counts)) {
+    for (size_t i = 0; i < sums.size(); ++i) sums[i] += static_cast<double>(of_rank[i]);
+  }
+  LoopSummary s;
+  if (sums.back() == 0) return s;
+  double total = 0;
+  for (int64_t e = 0; e < n_experts_; ++e) total += sums[static_cast<size_t>(e)];
+  for (int64_t e = 0; e < n_experts_; ++e) s.expert_share.push_back(sums[static_cast<size_t>(e)] / total);
   s.mean_loops = n_loops > 0 ? 1 : 0;
   for (int64_t t = 0; t < n_loops; ++t) {
-    // Loops that did not run had nothing left to do.
-    const bool ran = t < static_cast<int64_t>(running_.size());
-    const double left = ran ? running_[static_cast<size_t>(t)].item<double>() / static_cast<double>(positions_) : 0.0;
+    const double left = sums[static_cast<size_t>(n_experts_ + t)] / sums.back();
     s.halted_by_loop.push_back(1 - left);
     if (t + 1 < n_loops) s.mean_loops += left;
   }

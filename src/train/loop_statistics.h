@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/json.h"
+#include "dist/communicator.h"
 #include "model/recurrent.h"
 
 #include <cstdint>
@@ -37,7 +38,12 @@ class LoopStatistics {
   /// For ForwardOptions::observer.
   [[nodiscard]] const LoopObserver& observer() const { return observer_; }
   /// Of all forward passes since begin(), each of `n_loops` loops (or fewer where all positions had halted).
-  [[nodiscard]] LoopSummary read(int64_t n_loops) const;
+  [[nodiscard]] LoopSummary read(int64_t n_loops) const {
+    SingleProcess alone;
+    return read(n_loops, alone);
+  }
+  /// Of all ranks together; all call it.
+  [[nodiscard]] LoopSummary read(int64_t n_loops, Communicator& world) const;
 
  private:
   void see(const LoopReport& report);

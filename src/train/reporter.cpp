@@ -37,9 +37,14 @@ Reporter::Reporter(const Run& run, int64_t last_step)
   write_status_now();
 }
 
-void Reporter::skipped(int64_t step, double loss, double gradient_norm) {
+void Reporter::skipped(int64_t step, const StepResult& result, bool several, int64_t count) {
+  const std::string whose =
+      several && result.first_bad_rank >= 0 ? fmt::format(" (of rank {})", result.first_bad_rank) : "";
+  log::warn("step {} is left out: its loss is {}{}, its gradient norm {} ({} left out so far)", step, result.loss,
+            whose, result.gradient_norm, count);
   const auto number = [](double x) { return std::isfinite(x) ? Json(x) : Json(fmt::format("{}", x)); };
-  metrics_.write({{"step", step}, {"skipped", true}, {"loss", number(loss)}, {"grad_norm", number(gradient_norm)}});
+  metrics_.write(
+      {{"step", step}, {"skipped", true}, {"loss", number(result.loss)}, {"grad_norm", number(result.gradient_norm)}});
 }
 
 void Reporter::step(const StepMetrics& m, double seconds) {

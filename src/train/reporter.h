@@ -3,6 +3,7 @@
 
 #include "infer/evaluate.h"
 #include "report/events.h"
+#include "step/train_step.h"
 #include "train/gpu_sensors.h"
 #include "train/metrics.h"
 #include "train/run.h"
@@ -20,8 +21,8 @@ class Reporter {
 
   /// A step that is done: `step` is of this step alone and took `seconds`. It is in the files when this returns.
   void step(const StepMetrics& step, double seconds);
-  /// A step that was left out: it would have been `step`.
-  void skipped(int64_t step, double loss, double gradient_norm);
+  /// A step that was left out, the `count`-th: it would have been `step`. `several`: of ranks.
+  void skipped(int64_t step, const StepResult& result, bool several, int64_t count);
   /// The line of the log, with speeds since the last one.
   void log_line(const StepMetrics& window);
   void held_out(int64_t step, const Evaluation& evaluation);

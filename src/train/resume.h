@@ -2,7 +2,7 @@
 #pragma once
 
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/hasher.h"
+#include "dist/sharding.h"
 #include "model/model.h"
 #include "optim/adamw.h"
 #include "train/run.h"
@@ -10,18 +10,22 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace mythos {
 
-/// The ids of a step's rows, in the order in which they are trained on, as 16 hexadecimal digits: the same rows give
-/// the same digits however they are dealt to micro-batches.
+/// The ids of a step's rows, in the order of the data, as 16 hexadecimal digits: the same rows give the same digits
+/// however they are dealt to micro-batches and ranks.
 class BatchHash {
  public:
-  void add(std::span<const int32_t> row) { hasher_.add(row.data(), row.size_bytes()); }
-  [[nodiscard]] std::string text() const { return hash_text(hasher_.value()); }
+  void add(std::span<const int32_t> row);
+  [[nodiscard]] std::string text() const { return text_of(rows_); }
+  /// Of all ranks' rows, of which each has every size-th. All ranks call it.
+  [[nodiscard]] std::string text(Communicator& world) const;
 
  private:
-  Hasher hasher_;
+  static std::string text_of(const std::vector<int64_t>& rows);
+  std::vector<int64_t> rows_;  // a hash of each
 };
 
 /// Euclidean norms, summed in fp64.
@@ -30,7 +34,7 @@ struct StateNorms {
   double first_moments = 0;
   double second_moments = 0;
 };
-StateNorms state_norms(const ParameterStore& parameters, const AdamW& optimizer);
+StateNorms state_norms(const ParameterStore& parameters, const AdamW& optimizer, Sharding* sharding = nullptr);
 
 /// The weights that step 0 has: fresh ones of the run's seed, or those of the checkpoint `from`.
 void begin_weights(const Run& run, const std::filesystem::path& from, Model& model);
@@ -40,6 +44,8 @@ void load_training_state(const Checkpoint& checkpoint, Model& model, AdamW& opti
 void note_updates(const AdamW& optimizer, Json& state);
 /// A checkpoint's description as far as it is the same at every step of the run.
 CheckpointMeta checkpoint_meta(const Run& run);
+/// From which checkpoint and where in the run, with `norms` to compare.
+void say_going_on(const Run& run, int64_t tokens, const StateNorms& norms);
 /// Warns where the run began with another number of threads than it goes on with.
 void warn_of_other_threads(const Run& run, const CheckpointMeta& meta);
 

@@ -156,9 +156,10 @@ void open_loader(Run& run, bool force) {
 
 }  // namespace
 
-Run prepare_run(const TrainRequest& request) {
-  log::keep_for_file();
-  Run run;
+namespace {
+
+// What the configuration says, the same on every rank.
+void read_configuration(Run& run, const TrainRequest& request) {
   if (request.weights_only && request.from.empty()) {
     throw usage_error("--weights-only is given without --from", "name the checkpoint with --from CHECKPOINT");
   }
@@ -168,28 +169,85 @@ Run prepare_run(const TrainRequest& request) {
   require_training_inputs(run.config);
   run.dir = run.config.run.dir;
   run.store.emplace(run.config.checkpoint.dir, run.config.checkpoint.keep_last, run.config.checkpoint.keep_every);
-  run.threads = run.config.train.threads > 0 ? run.config.train.threads : default_threads();
+  run.threads = run.config.train.threads > 0 ? run.config.train.threads : run.team->default_threads();
   at::set_num_threads(static_cast<int>(run.threads));
-  run.device = choose_device(run.config.train.device);
+  run.device = choose_device(run.config.train.device, run.team->local_rank());
   run.compute = choose_dtype(run.config.train.dtype, run.device);
   run.loops = run.config.train.loops;
+}
 
-  if (!request.fresh) lock_folders(run);
-  find_checkpoint(run, request);
+// What the first rank goes on from, on the others.
+void follow_checkpoint(Run& run, const TrainRequest& request) {
+  const Checkpoint* const found = run.checkpoint ? &*run.checkpoint : nullptr;
+  const Json of_first = Json::parse(run.team->of_first(Json{
+      {"step", found != nullptr ? found->meta.step : -1},
+      {"from", run.from},
+      {"weights_only", run.weights_only},
+      {"holds", run.holds_checkpoints},
+      {"moved_from", run.moved_from}}.dump()));
+  run.team->together([&] {
+    if (run.team->first()) return;
+    const auto step = of_first["step"].get<int64_t>();
+    run.from = of_first["from"].get<std::string>();
+    run.weights_only = of_first["weights_only"].get<bool>();
+    run.holds_checkpoints = of_first["holds"].get<bool>();
+    run.moved_from = of_first["moved_from"].get<std::string>();
+    if (step < 0) return;
+    if (!run.from.empty() && !run.holds_checkpoints) {
+      run.checkpoint = open_checkpoint(request.from);
+    } else if (!run.moved_from.empty()) {
+      run.checkpoint = open_checkpoint(CheckpointStore(run.moved_from, 1).path_of(step));
+    } else {
+      run.checkpoint = open_checkpoint(run.store->path_of(step));
+    }
+    if (run.checkpoint->meta.step == step) return;
+    throw failure(fmt::format("rank 0 goes on from step {}, and this rank finds step {} in {}", step,
+                              run.checkpoint->meta.step, run.checkpoint->path().string()),
+                  "all ranks must see the same checkpoint.dir: a shared folder, or S3");
+  });
+}
+
+// Tokenizer and data. The first rank, for which `of_first` is null, compares and checks; the others follow it.
+void open_inputs(Run& run, const TrainRequest& request, const Json& of_first) {
   run.data = data_options(run.config);
+  run.data.rank = run.team->rank();
+  run.data.world = run.team->size();
+  const bool first = of_first.is_null();
+  if (!first) run.data.storage->pin(of_first.at("commits").get<std::map<std::string, std::string>>());
   if (run.checkpoint && !run.weights_only) run.data.storage->pin(commits_of(run.checkpoint->meta.data));
   run.tokenizer = load_tokenizer(run.config.tokenizer.path, *run.data.storage);
   run.config.resolve_vocab(run.tokenizer->n_ordinary());
   run.data.vocab_size = run.config.model.vocab_size;
   run.data.decode = [t = *run.tokenizer](std::span<const int32_t> ids) { return t.decode(ids); };
-  if (run.checkpoint) compare_with_checkpoint(run, request.force);
+  if (!first) {
+    run.data_from_start = of_first.at("data_from_start").get<bool>();
+  } else if (run.checkpoint) {
+    compare_with_checkpoint(run, request.force);
+  }
   open_loader(run, request.force);
-  check_inputs(run);
-  const int64_t available = available_memory();
-  const BatchChoice choice = choose_batch(run, available);
+  if (first) check_inputs(run);
+}
+
+// As the first rank chooses; what it measures is measured by it alone.
+BatchChoice choose_batch_together(Run& run, int64_t available) {
+  BatchChoice choice;
+  run.team->first_alone([&] { choice = choose_batch(run, available); });
+  if (!run.team->several()) return choice;
+  const Json of_first = Json::parse(run.team->of_first(Json{
+      {"micro_batch", choice.micro_batch},
+      {"recompute", choice.recompute == Recompute::loop},
+      {"why", choice.why},
+      {"tokens_per_second", choice.tokens_per_second}}.dump()));
+  return {.micro_batch = of_first["micro_batch"].get<int64_t>(),
+          .recompute = of_first["recompute"].get<bool>() ? Recompute::loop : Recompute::none,
+          .why = of_first["why"].get<std::string>(),
+          .tokens_per_second = of_first["tokens_per_second"].get<double>() * static_cast<double>(run.team->size())};
+}
+
+void settle_batch(Run& run, const BatchChoice& choice) {
   run.recompute = choice.recompute;
   run.batch_why = choice.why;
-  run.batch = batch_plan(run.config.train, choice.micro_batch);
+  run.batch = batch_plan(run.config.train, choice.micro_batch, run.team->size());
   if (choice.tokens_per_second > 0) {
     run.planned = {choice.tokens_per_second, choice.micro_batch, choice.recompute, "measured before the run"};
   } else if (run.checkpoint && !run.weights_only && run.checkpoint->meta.state.is_object()) {
@@ -199,31 +257,32 @@ Run prepare_run(const TrainRequest& request) {
   if (run.checkpoint && is_imported(run.checkpoint->meta)) {
     run.checkpoint->meta.tokens = run.checkpoint->meta.step * run.batch.global_batch_tokens;
   }
-  run.finished = run.checkpoint && !run.weights_only && run.checkpoint->meta.step >= run.batch.steps;
-  if (run.finished) return run;
+}
 
+void settle_memory(Run& run, int64_t available) {
   const int64_t most_loops = *std::max_element(run.loops.begin(), run.loops.end());
   const int64_t element = run.compute == at::kBFloat16 ? 2 : 4;
   run.memory = plan_memory(run.config.model, run.batch.micro_batch, run.config.train.seq_len, most_loops, run.recompute,
                            element);
-  const int64_t size = checkpoint_bytes(run.config.model);
   // A copy to save from is worth having, but nothing that a run must end for.
   const int64_t copy = snapshot_bytes(run.config.model);
   run.saves_in_background =
       run.config.checkpoint.background && (!run.device.is_cpu() || run.memory.total() + copy <= available);
   if (run.device.is_cpu() && run.saves_in_background) run.memory.snapshot = copy;
-  if (run.config.checkpoint.background && !run.saves_in_background) {
+  if (run.team->first() && run.config.checkpoint.background && !run.saves_in_background) {
     log::warn(
         "training will wait for each checkpoint to be written: a copy to write from takes {}, and memory has no "
         "room for it beside the run",
         bytes_text(static_cast<double>(copy)));
   }
+}
+
+// The first rank's: with all of it known to be good, folders are created or moved.
+void enter(Run& run, const TrainRequest& request) {
   // What keep_last no longer keeps makes room.
   if (!request.fresh && run.holds_checkpoints) run.store->prune();
   Preflight preflight(request.force);
-  look_before(preflight, run, size, request.fresh);
-
-  // Only now, with all of it known to be good, is anything created or moved.
+  look_before(preflight, run, checkpoint_bytes(run.config.model), request.fresh);
   preflight.settle();
   try {
     enter_folders(run, request.fresh);
@@ -234,15 +293,62 @@ Run prepare_run(const TrainRequest& request) {
   preflight.settle();
   log::set_file(run.dir / "log.txt");
   preflight.print();
-  run.flops = flops_per_token(run.config.model, run.config.train.seq_len, run.loops);
+}
+
+// All ranks at once, as they will compute.
+double measured_rate(const Run& run) {
+  const int64_t most_loops = *std::max_element(run.loops.begin(), run.loops.end());
   GemmRate rate(gemm_shapes(run.config.model, run.batch.micro_batch * run.config.train.seq_len, most_loops), run.device,
                 run.compute);
   rate.round(1.5);
-  run.gemm_rate = rate.best();
-  say_what_was_decided(run, size, available);
-  for (const auto& w : warnings(run.config)) log::warn("{}", w);
-  run.notifier = std::make_unique<Notifier>(run.config.run.notify, run.dir);
-  write_file_atomically(run.dir / "config.toml", to_toml(without_secrets(run.config)));
+  double sum = 0;
+  for (const auto& of_rank : all_numbers(*run.team->world(), std::vector<double>{rate.best()})) sum += of_rank[0];
+  return sum;
+}
+
+}  // namespace
+
+bool trains_on_gpu(const TrainRequest& request) {
+  return choose_device(load_config(request.config, request.overrides).train.device).is_cuda();
+}
+
+Run prepare_run(const TrainRequest& request, const std::shared_ptr<Team>& shared_team) {
+  Team& team = *shared_team;
+  if (team.first()) log::keep_for_file();
+  Run run;
+  run.team = shared_team;
+  team.together([&] { read_configuration(run, request); });
+  team.set_timeout(run.config.train.peer_timeout);
+  team.first_alone([&] {
+    if (!request.fresh) lock_folders(run);
+    find_checkpoint(run, request);
+  });
+  if (team.several()) follow_checkpoint(run, request);
+  team.first_alone([&] { open_inputs(run, request, nullptr); });
+  if (team.several()) {
+    const Json own = team.first()
+                         ? Json{{"commits", run.data.storage->commits()}, {"data_from_start", run.data_from_start}}
+                         : Json();
+    const Json of_first = Json::parse(team.of_first(own.dump()));
+    team.together([&] {
+      if (!team.first()) open_inputs(run, request, of_first);
+    });
+  }
+  const int64_t available = available_memory() / team.ranks_here();
+  const BatchChoice choice = choose_batch_together(run, available);
+  team.together([&] { settle_batch(run, choice); });
+  run.finished = run.checkpoint && !run.weights_only && run.checkpoint->meta.step >= run.batch.steps;
+  if (run.finished) return run;
+  team.together([&] { settle_memory(run, available); });
+  team.first_alone([&] { enter(run, request); });
+  run.flops = flops_per_token(run.config.model, run.config.train.seq_len, run.loops);
+  run.gemm_rate = measured_rate(run);
+  team.first_alone([&] {
+    say_what_was_decided(run, checkpoint_bytes(run.config.model), available);
+    for (const auto& w : warnings(run.config)) log::warn("{}", w);
+    run.notifier = std::make_unique<Notifier>(run.config.run.notify, run.dir);
+    write_file_atomically(run.dir / "config.toml", to_toml(without_secrets(run.config)));
+  });
   return run;
 }
 

@@ -6,6 +6,7 @@
 #include "config/batch_plan.h"
 #include "config/run_config.h"
 #include "data/loader.h"
+#include "dist/team.h"
 #include "infer/checkpoint_io.h"
 #include "model/flops.h"
 #include "optim/schedule.h"
@@ -35,6 +36,7 @@ struct TrainRequest {
 
 /// Everything a run is made of. Created by prepare_run(), used by Trainer.
 struct Run {
+  std::shared_ptr<Team> team;  ///< never null after prepare_run
   RunConfig config;
   std::filesystem::path dir;
   /// Waits for its command when the run goes, after the locks are released: the command may start the run again.
@@ -55,7 +57,7 @@ struct Run {
   std::vector<int64_t> loops;
   FlopsPerToken flops;
   MemoryPlan memory;                     ///< predicted
-  double gemm_rate = 0;                  ///< FLOP/s measured here on this model's shapes
+  double gemm_rate = 0;                  ///< FLOP/s measured here on this model's shapes, of all ranks together
   std::optional<Checkpoint> checkpoint;  ///< what the run goes on from
   bool holds_checkpoints = false;        ///< checkpoint.dir did, when the run was looked at
   std::string moved_from;                ///< the place of `checkpoint`, if it is an earlier checkpoint.dir of this run
@@ -80,10 +82,15 @@ struct Run {
   std::optional<std::vector<std::string>> held_out_;
 };
 
+/// Whether the configuration, as things are here, means GPUs.
+bool trains_on_gpu(const TrainRequest& request);
+
 /// Reads the configuration, the tokenizer and the data's index, decides device, batch and memory, finds what to go on
 /// from, and prints all of it. Throws Error: usage (2) for what cannot be, refusal (3) for what would end badly and is
 /// not forced. Only once all of that is settled is a folder created, or with `fresh` set aside; of a
 /// run to go on with, damaged checkpoints are renamed and those that keep_last no longer keeps removed before.
-Run prepare_run(const TrainRequest& request);
+/// With several ranks all call this: the first decides, locks and writes, the others follow, and what fails on one is
+/// thrown on all.
+Run prepare_run(const TrainRequest& request, const std::shared_ptr<Team>& team = std::make_shared<Team>());
 
 }  // namespace mythos

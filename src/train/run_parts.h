@@ -6,7 +6,8 @@
 namespace mythos {
 
 /// train.device and train.dtype as they are here; usage Error for what is not there.
-at::Device choose_device(const std::string& name);
+/// `local`: which of this machine's GPUs is this rank's.
+at::Device choose_device(const std::string& name, int64_t local = 0);
 at::ScalarType choose_dtype(const std::string& name, at::Device device);
 /// [data] for the loader, with a door to its sources.
 DataOptions data_options(const RunConfig& config);

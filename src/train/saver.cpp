@@ -96,18 +96,20 @@ bool Saver::copy(TrainingState& state) {
   return true;
 }
 
-void Saver::save_soon(const CheckpointMeta& meta, TrainingState state) {
-  if (saved_ == meta.step) return;
-  if (busy_) {
-    if (left_out_++ == 0) {
-      log::warn(
-          "the checkpoint of step {} is still being written after {}: step {} gets none. {} is too slow for "
-          "one every {} steps; try checkpoint.every = {} or more",
-          writing_step_, duration_text(seconds_since(begun_)), meta.step, store_.dir().string(), options_.every,
-          2 * options_.every);
-    }
-    return;
+bool Saver::leave_out(int64_t step) {
+  if (!busy_) return false;
+  if (saved_ != step && left_out_++ == 0) {
+    log::warn(
+        "the checkpoint of step {} is still being written after {}: step {} gets none. {} is too slow for "
+        "one every {} steps; try checkpoint.every = {} or more",
+        writing_step_, duration_text(seconds_since(begun_)), step, store_.dir().string(), options_.every,
+        2 * options_.every);
   }
+  return true;
+}
+
+void Saver::save_soon(const CheckpointMeta& meta, TrainingState state) {
+  if (saved_ == meta.step || leave_out(meta.step)) return;
   wait();
   const auto begin = Clock::now();
   const bool copied = options_.background && copy(state);

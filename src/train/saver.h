@@ -42,9 +42,11 @@ class Saver {
   Saver& operator=(const Saver&) = delete;
 
   /// For an interval: copies the state and returns, while a thread of low priority writes it. Where the last one
-  /// is still being written, this one is left out; where there is no memory for a copy, the state is written at once.
-  /// What fails is a warning.
+  /// is still being written, this one is left out (see leave_out); where there is no memory for a copy, the state is
+  /// written at once. What fails is a warning.
   void save_soon(const CheckpointMeta& meta, TrainingState state);
+  /// Whether the one of `step` must be left out, which is counted and said.
+  bool leave_out(int64_t step);
   /// For an end: waits for what is being written, then writes the state with all the speed there is, unless that step
   /// is saved by then. Throws Error. `prune`: see SaveOptions.
   void save_now(const CheckpointMeta& meta, const TrainingState& state, bool prune = true);

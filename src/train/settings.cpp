@@ -24,15 +24,16 @@ int64_t earlier(const std::optional<Checkpoint>& checkpoint, const char* key) {
 
 }  // namespace
 
-at::Device choose_device(const std::string& name) {
+at::Device choose_device(const std::string& name, int64_t local) {
+  const at::Device gpu(at::kCUDA, static_cast<at::DeviceIndex>(local));
   if (name == "cuda") {
     if (!at::hasCUDA()) {
       throw usage_error("train.device is \"cuda\", and this build or machine has no CUDA device",
                         "use --set train.device=cpu");
     }
-    return at::Device(at::kCUDA, 0);
+    return gpu;
   }
-  return name == "auto" && at::hasCUDA() ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
+  return name == "auto" && at::hasCUDA() ? gpu : at::Device(at::kCPU);
 }
 
 at::ScalarType choose_dtype(const std::string& name, at::Device device) {
@@ -103,7 +104,7 @@ BatchChoice search_for_batch(const Run& run, int64_t available, int64_t element)
     if (stop_requested()) throw Stopped(fmt::format("stopped by signal {} before the run began", stop_signal()));
     log::info("{}", what);
   };
-  const auto accum = [&](int64_t n) { return batch_plan(train, n).grad_accum; };
+  const auto accum = [&](int64_t n) { return batch_plan(train, n, run.team->size()).grad_accum; };
   Measurer measurer(std::move(options));
   const BatchSearch found = search_batch(measurer, {.most_rows = most_rows(train),
                                                     .seconds = search_seconds,
@@ -145,7 +146,7 @@ namespace {
 // The next step's learning rate under the old settings and under the new ones.
 void say_schedule_change(const Run& run, const RunConfig& before) {
   const auto at = [&](const TrainSection& train, int64_t micro_batch) {
-    const int64_t steps = batch_plan(train, micro_batch).steps;
+    const int64_t steps = batch_plan(train, micro_batch, run.team->size()).steps;
     return std::pair(steps, schedule_of(train, steps).rate(run.first_step()));
   };
   const int64_t was = std::max<int64_t>(1, earlier(run.checkpoint, "micro_batch"));

@@ -8,6 +8,7 @@
 #include "base/units.h"
 #include "kernels/memory.h"
 #include "step/train_step.h"
+#include "train/agreement.h"
 #include "train/batches.h"
 #include "train/held_out.h"
 #include "train/loop_statistics.h"
@@ -18,6 +19,7 @@
 #include "train/run_parts.h"
 #include "train/samples.h"
 #include "train/saver.h"
+#include "train/shared_state.h"
 #include "train/spot.h"
 #include "train/stability.h"
 #include "train/status.h"
@@ -37,10 +39,14 @@ class Trainer {
   explicit Trainer(Run& run)
       : run_(run),
         config_(run.config),
-        model_(config_.model, run.device, run.compute, at::kFloat, true),
+        team_(*run.team),
+        agreed_(team_),
+        sharding_(sharding_of(run)),
+        model_(config_.model, run.device, run.compute, at::kFloat, true,
+               sharding_ ? sharding_->partition() : Partition{}),
         optimizer_(model_.parameters(), {config_.train.betas[0], config_.train.betas[1], config_.train.eps,
                                          config_.train.weight_decay, config_.train.decay_norms}),
-        step_(model_, optimizer_),
+        step_(model_, optimizer_, sharding_.get()),
         schedule_(run.schedule()),
         batches_(*run.loader, run.batch.micro_batch, config_.train.seq_len),
         saver_(*run.store, {.every = config_.checkpoint.every,
@@ -62,9 +68,9 @@ class Trainer {
         done_(run.first_step()) {
     install_save_handler();
     restore();
-    report_ = std::make_unique<Reporter>(run_, done_);
+    if (team_.first()) report_ = std::make_unique<Reporter>(run_, done_);
     // Verified when it was opened; of a run that begins with another's checkpoint there is none here yet.
-    if (run_.holds_checkpoints && done_ > 0) report_->checkpoint(done_, resumed_from_);
+    if (report_ && run_.holds_checkpoints && done_ > 0) report_->checkpoint(done_, resumed_from_);
   }
 
   TrainResult run() {
@@ -72,12 +78,12 @@ class Trainer {
     try {
       exit_code = steps();
     } catch (const std::exception& e) {
-      report_->ended("failed", one_line(e));
+      if (report_) report_->ended("failed", one_line(e));
       tell(RunEvent::crash, done_, one_line(e));
       throw;
     }
     const bool finished = done_ >= run_.batch.steps;
-    report_->ended(finished ? "finished" : "stopped", why_stopped_);
+    if (report_) report_->ended(finished ? "finished" : "stopped", why_stopped_);
     if (finished) tell(RunEvent::finish, done_, fmt::format("{} is done: {} steps", config_.run.name, done_));
     // Who sends a signal knows of it.
     if (!finished && (exit_code == 0 || !spot_.what().empty())) tell(RunEvent::stop, done_, why_stopped_);
@@ -95,28 +101,33 @@ class Trainer {
   int steps() {
     if (done_ == 0) watch(0);
     while (done_ < run_.batch.steps) {
+      team_.at_step(done_ + 1);
       const Outcome outcome = one_step();
-      if (outcome == Outcome::skipped && !stop_requested()) continue;
+      const bool done = outcome == Outcome::done;
+      if (done && done_ < run_.batch.steps && team_.first()) why_stopped_ = pace_.limit_reached();
+      const auto wishes = agreed_.after_step(done && take_save_request(), done && !why_stopped_.empty());
+      if (outcome == Outcome::skipped && !agreed_.stopping()) continue;
       if (outcome != Outcome::done) break;
       report_checkpoint();
-      if (done_ == first_ + 1) say_measured_memory(run_);
+      if (team_.first() && done_ == first_ + 1) say_measured_memory(run_);
       const bool last = done_ == run_.batch.steps;
       if (is_logged(done_)) log_step();
       if (config_.log.eval_every > 0 && done_ % config_.log.eval_every == 0 && !last) evaluate_now();
       if (config_.log.sample_every > 0 && done_ % config_.log.sample_every == 0 && !last) watch(done_);
       if (!last && config_.checkpoint.every > 0 && done_ % config_.checkpoint.every == 0) save(Save::soon);
-      if (!last && limit_reached()) {
+      if (!last && wishes.limit) {
+        if (team_.first()) log::info("{}: stopping at step {}", why_stopped_, done_);
         save(Save::last);
         return 0;
       }
-      if (take_save_request()) {
+      if (wishes.save) {
         log::info("asked for a checkpoint (SIGUSR1) at step {}", done_);
         save(Save::soon);
       }
-      if (stop_requested()) break;
+      if (agreed_.stopping()) break;
     }
     log::live_line("");
-    if (stop_requested() && done_ < run_.batch.steps) return stop();
+    if (agreed_.stopping() && done_ < run_.batch.steps) return stop();
     save(Save::last);
     evaluate_now();
     watch(done_);
@@ -140,11 +151,7 @@ class Trainer {
         resumed_from_ = c.path();
         warn_of_other_threads(run_, c.meta);
       }
-      log::info("going on from {}: step {} of {}, {} tokens, next lr {:.2e}", c.path().string(), with_commas(done_),
-                with_commas(run_.batch.steps), with_commas(tokens_), schedule_.rate(done_));
-      const StateNorms norms = state_norms(model_.parameters(), optimizer_);
-      log::info("norms: weights {:.6g}, first moments {:.6g}, second moments {:.6g}", norms.weights,
-                norms.first_moments, norms.second_moments);
+      say_going_on(run_, tokens_, state_norms(model_.parameters(), optimizer_, sharding_.get()));
     } else {
       begin_weights(run_, weights_from_, model_);
     }
@@ -179,7 +186,8 @@ class Trainer {
                  .n_loops = loops_,
                  .recompute = run_.recompute,
                  .observer = logged ? &statistics_.observer() : nullptr,
-                 .loss_tokens = static_cast<double>(run_.batch.global_batch_tokens)});
+                 .loss_tokens = static_cast<double>(run_.batch.global_batch_tokens),
+                 .micro_steps = run_.batch.grad_accum});
     // Where the run goes on, its whole next batch is read first, to be compared before anything is computed.
     if (done_ == first_ && first_ > 0 && !read_first_batch()) return Outcome::stopped;
     BatchHash batch;
@@ -188,7 +196,8 @@ class Trainer {
       if (!read([&] { return batches_.next(ids, batch); })) return Outcome::stopped;
       last_ids_ = ids.narrow(1, 0, config_.train.seq_len);
       micro_step(last_ids_.contiguous(), ids.narrow(1, 1, config_.train.seq_len).contiguous());
-      if (stop_requested() && micro + 1 < run_.batch.grad_accum) return Outcome::stopped;
+      // Several ranks are asked before the next rows.
+      if (!team_.several() && stop_requested() && micro + 1 < run_.batch.grad_accum) return Outcome::stopped;
       show_progress(micro + 1);
     }
     if (run_.before_update) run_.before_update(done_ + 1, model_.parameters());
@@ -212,10 +221,10 @@ class Trainer {
              .lr = lr,
              .tokens = tokens_,
              .loops = loops_,
-             .batch = batch.text(),
-             .watched = logged ? std::optional(statistics_.read(loops_)) : std::nullopt};
+             .batch = batch.text(*team_.world()),
+             .watched = logged ? std::optional(statistics_.read(loops_, *team_.world())) : std::nullopt};
     pace_.fill_last(last_, done_);
-    report_->step(last_, seconds);
+    if (report_) report_->step(last_, seconds);
     if (const auto usual = stability_.finite(result.loss)) {
       log::warn("the loss of step {} stands out: {:.4f}, the steps before had {:.4f} on average", done_, result.loss,
                 *usual);
@@ -226,7 +235,8 @@ class Trainer {
   bool read_first_batch() {
     BatchHash batch;
     if (!read([&] { return batches_.look_ahead(run_.batch.grad_accum, batch); })) return false;
-    log::info("the next batch is {} ({} rows)", batch.text(), run_.batch.grad_accum * run_.batch.micro_batch);
+    log::info("the next batch is {} ({} rows)", batch.text(*team_.world()),
+              run_.batch.grad_accum * run_.batch.micro_batch * team_.size());
     return true;
   }
 
@@ -234,8 +244,9 @@ class Trainer {
   // is saved first.
   bool read(const std::function<Read()>& rows) {
     try {
-      const Read read = rows();
+      const Read read = agreed_.read(rows);
       if (read != Read::ended) return read == Read::whole;
+      if (!team_.first()) throw PeerFailed(ExitCode::failed, 0, "the data ended");
       throw failure(fmt::format("the data ended after {} of {} steps: {} tokens were there", with_commas(done_),
                                 with_commas(run_.batch.steps), with_commas(tokens_)),
                     "set data.epochs = 0 to go round it, or give the run fewer steps");
@@ -243,6 +254,7 @@ class Trainer {
       throw;
     } catch (const Error&) {
       save(Save::now);
+      team_.leave();
       throw;
     }
   }
@@ -253,7 +265,9 @@ class Trainer {
     } catch (const std::exception& e) {
       if (!is_out_of_memory(e)) throw;
       throw out_of_memory_error(
-          fmt::format("step {}", done_ + 1), e, [&] { step_.micro_step(ids, targets); },
+          fmt::format("step {}", done_ + 1), e,
+          // What others wait for cannot be tried again.
+          team_.several() ? std::function<void()>() : [&] { step_.micro_step(ids, targets); },
           memory_text(run_.memory, available_memory()));
     }
   }
@@ -261,23 +275,24 @@ class Trainer {
   // Nothing was updated. The data of the step is passed over; after too many in a row the run goes back.
   void not_finite(const StepResult& result) {
     const Verdict verdict = stability_.not_finite();
-    log::warn("step {} is left out: its loss is {}, its gradient norm {} ({} left out so far)", done_ + 1, result.loss,
-              result.gradient_norm, stability_.skipped());
-    report_->skipped(done_ + 1, result.loss, result.gradient_norm);
+    if (report_) report_->skipped(done_ + 1, result, team_.several(), stability_.skipped());
     position_ = run_.loader->position();
     if (verdict == Verdict::skip) return;
-    const std::string diagnosis = first_not_finite(model_, last_ids_, loops_);
-    log::warn("{}", diagnosis);
+    std::string diagnosis;
+    with_all_weights([&] { diagnosis = first_not_finite(model_, last_ids_, loops_); });
+    diagnosis = team_.of_first(diagnosis);
+    if (team_.first()) log::warn("{}", diagnosis);
     if (verdict == Verdict::roll_back) return roll_back();
     saver_.wait();
+    team_.leave();
+    if (!team_.first()) throw PeerFailed(ExitCode::failed, 0, diagnosis);
     throw gave_up(done_ + 1, stability_.rollbacks(), diagnosis, last_checkpoint());
   }
 
   // To the last checkpoint, or where there is none to the beginning; the data goes on where it is.
   void roll_back() {
     saver_.wait();
-    std::optional<Checkpoint> c = run_.store->newest();
-    if (!c && !resumed_from_.empty()) c = open_checkpoint(resumed_from_);
+    std::optional<Checkpoint> c = newest_of_all(run_, resumed_from_);
     const std::string from = c ? c->path().string() : "the beginning";
     if (c) {
       load_training_state(*c, model_, optimizer_);
@@ -292,23 +307,18 @@ class Trainer {
     first_ = std::min(first_, done_);
     pace_.forget_window();
     logged_ = done_;
-    report_->going_back_to(done_);
+    if (report_) report_->going_back_to(done_);
     const std::string said = fmt::format(
         "going back to step {} ({}) after {} steps in a row that were not finite: time {} of {}; "
         "the data since is passed over",
         done_, from, config_.train.skip_limit, stability_.rollbacks(), config_.train.rollback_limit);
-    log::warn("{}", said);
+    if (team_.first()) log::warn("{}", said);
     tell(RunEvent::rollback, done_, said);
-  }
-
-  bool limit_reached() {
-    why_stopped_ = pace_.limit_reached();
-    if (!why_stopped_.empty()) log::info("{}: stopping at step {}", why_stopped_, done_);
-    return !why_stopped_.empty();
   }
 
   void log_step() {
     pace_.fill_window(last_, done_);
+    if (!report_) return;
     report_->log_line(last_);
     // A start's first step also makes tables and buffers.
     const int64_t steps = done_ > first_ + 1 ? done_ - logged_ : 0;
@@ -333,17 +343,19 @@ class Trainer {
     if (plan_.planned().tokens_per_second > 0) meta.state["plan"] = to_json(plan_.planned());
     meta.step = done_;
     meta.tokens = tokens_;
-    meta.data = position_;
+    meta.data = position_of_all(team_, position_);
     note_updates(optimizer_, meta.state);
     meta.state.update({{"seconds", pace_.seconds()},
                        {"loss", last_.loss},
                        {"skipped", stability_.skipped()},
                        {"rollbacks", stability_.rollbacks()}});
+    if (how == Save::soon && team_.of_first(saver_.leave_out(done_) ? 1 : 0) != 0) return;
     TrainingState state;
-    state.tensors = training_tensors(model_, optimizer_, state.copies);
+    state.tensors = whole_state(model_, optimizer_, sharding_.get(), state.copies);
+    if (!team_.first()) return;
     if (how == Save::soon) return saver_.save_soon(meta, std::move(state));
     try {
-      saver_.save_now(meta, state, !stop_requested());
+      saver_.save_now(meta, state, !agreed_.stopping());
       report_checkpoint();
     } catch (const Error& e) {
       if (how == Save::last) throw;
@@ -351,10 +363,18 @@ class Trainer {
     }
   }
 
+  // For what the first rank does with the model beside training.
+  template <class Work>
+  void with_all_weights(const Work& work) {
+    if (sharding_) sharding_->hold_all();
+    if (team_.first()) work();
+    if (sharding_) sharding_->release_all();
+  }
+
   // A writer may have ended since the last time.
   void report_checkpoint() {
     const int64_t step = saver_.saved();
-    if (step == reported_) return;
+    if (!report_ || step == reported_) return;
     reported_ = step;
     report_->checkpoint(step, run_.store->path_of(step));
   }
@@ -365,7 +385,7 @@ class Trainer {
   }
 
   int stop() {
-    const int number = stop_signal();
+    const int number = agreed_.stop_signal();
     log::info("stopping on signal {} after step {}", number, done_);
     why_stopped_ = spot_.what().empty() ? fmt::format("signal {}", number) : spot_.what();
     save(Save::last);
@@ -374,15 +394,22 @@ class Trainer {
   }
 
   void evaluate_now() {
-    if (const auto e = measure_held_out(model_, run_, done_)) report_->held_out(done_, *e);
+    if (run_.n_held_out() == 0) return;
+    with_all_weights([&] {
+      if (const auto e = measure_held_out(model_, run_, done_)) report_->held_out(done_, *e);
+    });
   }
 
   void watch(int64_t step) {
-    if (!config_.log.prompts.empty()) report_->samples(step, write_samples(model_, run_, step));
+    if (config_.log.prompts.empty()) return;
+    with_all_weights([&] { report_->samples(step, write_samples(model_, run_, step)); });
   }
 
   Run& run_;
   const RunConfig& config_;
+  Team& team_;
+  Agreement agreed_;
+  std::unique_ptr<Sharding> sharding_;  // of several ranks
   Model model_;
   AdamW optimizer_;
   TrainStep step_;
@@ -390,7 +417,7 @@ class Trainer {
   BatchReader batches_;
   Saver saver_;
   LoopStatistics statistics_;
-  std::unique_ptr<Reporter> report_;
+  std::unique_ptr<Reporter> report_;  // of the first rank
   SpotStop spot_;
   Stability stability_;
   Pace pace_;
@@ -414,32 +441,6 @@ TrainResult train(Run& run) {
     if (dynamic_cast<const Error*>(&e) != nullptr || !is_out_of_memory(e)) throw;
     throw out_of_memory_error(run.config.run.name, e, {}, memory_text(run.memory, available_memory()));
   }
-}
-
-TrainResult train(const TrainRequest& request) {
-  Run run = prepare_run(request);
-  if (!run.finished) return train(run);
-  const CheckpointMeta& meta = run.checkpoint->meta;
-  log::info("the run in {} is finished: {} of {} steps; more steps with --steps N --force, a new run with --fresh",
-            run.dir.string(), meta.step, run.batch.steps);
-  return {.exit_code = 0,
-          .finished = true,
-          .step = meta.step,
-          .steps = run.batch.steps,
-          .tokens = meta.tokens,
-          .loss = meta.state.value("loss", std::nan("")),
-          .run = run.dir,
-          .checkpoint = run.checkpoint->path()};
-}
-
-Json to_json(const TrainResult& r) {
-  return {{"run", r.run.string()},
-          {"finished", r.finished},
-          {"step", r.step},
-          {"steps", r.steps},
-          {"tokens", r.tokens},
-          {"loss", std::isfinite(r.loss) ? Json(r.loss) : Json(nullptr)},
-          {"checkpoint", r.checkpoint.empty() ? Json(nullptr) : Json(r.checkpoint.string())}};
 }
 
 }  // namespace mythos

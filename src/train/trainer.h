@@ -22,10 +22,10 @@ Json to_json(const TrainResult& result);
 /// accumulation dropped, the last completed step saved. train.max_hours and cost.budget end it with a checkpoint as
 /// well. A step whose loss or gradient is not finite is left out, and after train.skip_limit in a row the run goes back
 /// to its last checkpoint. Throws Error if that happens more than train.rollback_limit times, or if the final state
-/// could not be saved.
+/// could not be saved. Of several ranks all call it and get the same result; the first logs, saves and evaluates.
 TrainResult train(Run& run);
 
 /// `mythos train`: prepare_run and train; says so for a finished run and changes nothing.
-TrainResult train(const TrainRequest& request);
+TrainResult train(const TrainRequest& request, const std::shared_ptr<Team>& team = std::make_shared<Team>());
 
 }  // namespace mythos

@@ -67,6 +67,7 @@ class Program {
   Program& operator=(const Program&) = delete;
 
   void signal(int number) const { ::kill(pid_, number); }
+  [[nodiscard]] pid_t pid() const { return pid_; }
   /// Its exit code; 128 + n if signal n ended it.
   int wait() {
     if (ended_) return code_;
