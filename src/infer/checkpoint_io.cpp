@@ -140,7 +140,7 @@ LoadedModel load_model(const fs::path& path, at::Device device, at::ScalarType d
   const Checkpoint checkpoint = open_checkpoint(path);
   LoadedModel loaded;
   loaded.meta = checkpoint.meta;
-  loaded.model = std::make_unique<Model>(checkpoint.meta.model, device, dtype, dtype, false);
+  loaded.model = inference_model(checkpoint.meta.model, device, dtype);
   load_weights(checkpoint, *loaded.model);
   return loaded;
 }

@@ -1,6 +1,8 @@
 #include "kernels/product.h"
 
+#include "kernels/cpu/few_rows.h"
 #include "kernels/cpu/packed_gemm.h"
+#include "kernels/weight.h"
 
 #include <ATen/record_function.h>
 
@@ -52,10 +54,43 @@ at::Tensor product(const at::Tensor& a, const at::Tensor& b) {
   return out;
 }
 
+bool few_rows_apply(const at::Tensor& x, const at::Tensor& weight) {
+  const auto type = weight.scalar_type();
+  return rows_apply(x) && x.dim() == 2 && x.size(0) > 0 && x.size(0) <= cpu::few_rows_most &&
+         weight.device().is_cpu() &&
+         (type == x.scalar_type() || (type == at::kBFloat16 && x.scalar_type() == at::kFloat)) &&
+         weight.stride(-1) == 1 && weight.stride(-2) >= weight.size(-1);
+}
+
+void multiply_few_rows(const at::Tensor& out, const at::Tensor& x, const at::Tensor& weight) {
+  const int64_t rows = x.size(0), k = x.size(1), stride = weight.stride(0);
+  AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "few_rows", [&] {
+    const auto* in = x.const_data_ptr<scalar_t>();
+    auto* to = out.mutable_data_ptr<scalar_t>();
+    const auto run = [&](const auto* w) {
+      cpu::few_rows(rows, k, in, x.stride(0), weight.size(0), w, stride, to, out.stride(0));
+    };
+    if (weight.scalar_type() == at::kBFloat16) {
+      if constexpr (std::is_same_v<scalar_t, float>) run(reinterpret_cast<const cpu::Bf16*>(weight.const_data_ptr()));
+    } else {
+      run(weight.const_data_ptr<scalar_t>());
+    }
+  });
+}
+
 at::Tensor project(const at::Tensor& x, const at::Tensor& weight) {
   auto shape = x.sizes().vec();
   shape.back() = weight.size(0);
-  return product(x.reshape({-1, x.size(-1)}), weight.t()).view(shape);
+  const at::Tensor rows = x.reshape({-1, x.size(-1)});
+  if (!few_rows_apply(rows, weight)) return product(rows, of_type(weight, x.scalar_type()).t()).view(shape);
+  RECORD_USER_SCOPE("mythos::few_rows");
+  const at::Tensor in = rows.stride(1) == 1 ? rows : rows.contiguous();
+  at::Tensor out = at::empty({in.size(0), weight.size(0)}, in.options());
+  for_row_chunks(weight.size(0), weight.size(1), [&](int64_t begin, int64_t end) {
+    const at::NoGradGuard no_grad;  // of this thread
+    multiply_few_rows(out.narrow(1, begin, end - begin), in, weight.narrow(0, begin, end - begin));
+  });
+  return out.view(shape);
 }
 
 at::Tensor weight_gradient(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& sink) {

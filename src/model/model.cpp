@@ -54,7 +54,11 @@ at::Tensor Model::hidden(const at::Tensor& ids, const ForwardOptions& options) {
   TORCH_CHECK(ids.dim() == 2 && ids.size(0) > 0 && ids.size(1) > 0, "ids must be [B, T] and not empty, got ",
               ids.sizes());
   const int64_t t_count = ids.size(1);
-  const int64_t first = options.cache != nullptr ? options.cache->length() : 0;
+  const std::span<KvCache> caches = options.cache != nullptr ? std::span<KvCache>(options.cache, 1) : options.caches;
+  TORCH_CHECK(options.caches.empty() || std::ssize(options.caches) == ids.size(0), options.caches.size(),
+              " caches for ", ids.size(0), " rows");
+  int64_t first = 0;
+  for (const KvCache& c : caches) first = std::max(first, c.length());
   if (first + t_count > config_.max_seq_len) {
     throw usage_error(
         fmt::format("{} positions asked, the model has {} (model.max_seq_len)", first + t_count, config_.max_seq_len),
@@ -64,24 +68,27 @@ at::Tensor Model::hidden(const at::Tensor& ids, const ForwardOptions& options) {
   const int64_t loops = options.n_loops != 0 ? options.n_loops : config_.max_loop_iters;
   if (loops < 1) throw usage_error(fmt::format("{} loops asked, at least 1 is needed", loops));
 
-  const auto positions = rotary_.slice(first, t_count);
-  at::Tensor x = embedding(ids, embed_);
-  const bool again = options.recompute == Recompute::loop && options.cache == nullptr && at::GradMode::is_enabled() &&
-                     x.requires_grad();
-  const auto run = [&](const DenseBlock& block, CacheEntry* cache) {
-    if (!again) return block.forward(x, positions, cache);
-    return recomputed(x, x, [&block, positions](const at::Tensor& input, const at::Tensor&) {
-      return block.forward(input, positions, nullptr);
+  Places places;
+  (void)rotary_.slice(0, first + t_count);  // grows at most once: slices share the table
+  for (KvCache& c : caches) {
+    c.require_loops(loops);
+    places.add(rotary_.slice(c.length(), t_count), &c);
+  }
+  if (caches.empty()) places.add(rotary_.slice(0, t_count), nullptr);
+  at::Tensor x = of_type(embedding(ids, embed_), store_.compute_dtype());
+  const bool again =
+      options.recompute == Recompute::loop && !places.cached() && at::GradMode::is_enabled() && x.requires_grad();
+  const auto run = [&](const DenseBlock& block, std::vector<Place> at) {
+    if (!again) return block.forward(x, at);
+    return recomputed(x, x, [&block, at = std::move(at)](const at::Tensor& input, const at::Tensor&) {
+      return block.forward(input, at);
     });
   };
-  for (size_t i = 0; i < prelude_.size(); ++i) {
-    x = run(prelude_[i], options.cache ? &options.cache->prelude(static_cast<int64_t>(i)) : nullptr);
-  }
-  x = recurrent_.forward(x, loops, positions, options.recompute, options.cache, options.observer);
-  for (size_t i = 0; i < coda_.size(); ++i) {
-    x = run(coda_[i], options.cache ? &options.cache->coda(static_cast<int64_t>(i)) : nullptr);
-  }
-  if (options.cache != nullptr) options.cache->advance(t_count);
+  for (size_t i = 0; i < prelude_.size(); ++i) x = run(prelude_[i], places.prelude(static_cast<int64_t>(i)));
+  x = options.adaptive ? recurrent_.adaptive(x, loops, places, options.observer)
+                       : recurrent_.forward(x, loops, places, options.recompute, options.observer);
+  for (size_t i = 0; i < coda_.size(); ++i) x = run(coda_[i], places.coda(static_cast<int64_t>(i)));
+  for (KvCache& c : caches) c.advance(t_count);
   return rms_norm(x, norm_);
 }
 
@@ -98,6 +105,11 @@ at::Tensor Model::injection_decay_values() const {
   const at::NoGradGuard no_grad;
   return injection_decay(store_.leaf("recurrent.injection.log_A").value,
                          store_.leaf("recurrent.injection.log_dt").value);
+}
+
+std::unique_ptr<Model> inference_model(const ModelConfig& config, at::Device device, at::ScalarType weights) {
+  const bool widened = device.is_cpu() && weights == at::kBFloat16;
+  return std::make_unique<Model>(config, device, widened ? at::kFloat : weights, weights, false);
 }
 
 std::pair<double, double> Model::spectral_radius() const {

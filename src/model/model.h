@@ -3,18 +3,27 @@
 
 #include "model/recurrent.h"
 
+#include <memory>
+#include <span>
+
 namespace mythos {
 
 struct ForwardOptions {
   int64_t n_loops = 0;  ///< 0: the configuration's max_loop_iters; may exceed it
   Recompute recompute = Recompute::none;
   KvCache* cache = nullptr;  ///< with a cache every loop runs, and positions go on from its length
+  /// Instead of `cache`: one for each row of ids, whose texts may have different lengths.
+  std::span<KvCache> caches = {};
+  /// One token of each row with a cache: its loops end when it halts. See RecurrentBlock::adaptive.
+  bool adaptive = false;
   const LoopObserver* observer = nullptr;
 };
 
 class Model {
  public:
-  /// Parameters are zero until initialize() or a checkpoint fills them.
+  /// Parameters are zero until initialize() or a checkpoint fills them. `compute` is the type of the activations, and
+  /// of the weights while training; `master` that of the parameters as they are stored. Without gradients the ops take
+  /// the stored ones: bfloat16 weights with float activations decode in half the time on a CPU.
   Model(const ModelConfig& config, at::Device device, at::ScalarType compute, at::ScalarType master, bool gradients);
   Model(const Model&) = delete;
   Model& operator=(const Model&) = delete;
@@ -49,5 +58,9 @@ class Model {
   std::vector<DenseBlock> prelude_, coda_;
   RecurrentBlock recurrent_;
 };
+
+/// A model without gradients whose weights are stored as `weights`. Computed in the same type; in float for bfloat16 on
+/// the CPU, where that is exact and faster.
+std::unique_ptr<Model> inference_model(const ModelConfig& config, at::Device device, at::ScalarType weights);
 
 }  // namespace mythos

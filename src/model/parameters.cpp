@@ -155,7 +155,9 @@ ParameterStore::ParameterStore(const ModelConfig& config, at::Device device, at:
   const auto options = at::TensorOptions(device);
   for (const auto& unit : layout_.units) {
     values_.push_back(at::zeros({unit.size}, options.dtype(master)));
-    compute_values_.push_back(compute == master ? values_.back() : at::zeros({unit.size}, options.dtype(compute)));
+    // Without gradients the ops take the weights as they are stored.
+    const bool shared = compute == master || !gradients;
+    compute_values_.push_back(shared ? values_.back() : at::zeros({unit.size}, options.dtype(compute)));
     if (gradients) {
       gradients_.push_back(at::zeros({unit.size}, options.dtype(master)));
       compute_gradients_.push_back(compute == master ? gradients_.back()
@@ -190,7 +192,7 @@ std::vector<NamedTensor> ParameterStore::named(const std::vector<at::Tensor>& fl
 }
 
 void ParameterStore::refresh_compute() {
-  if (compute_ == master_) return;
+  if (compute_ == master_ || gradients_.empty()) return;
   for (size_t u = 0; u < units(); ++u) compute_values_[u].copy_(values_[u]);
 }
 
