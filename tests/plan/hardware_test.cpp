@@ -37,11 +37,21 @@ TEST(Hardware, TheBuiltInCatalogueIsWholeAndSound) {
   const Gpu& l40s = c.gpu("l40s");
   EXPECT_EQ(l40s.memory_bytes >> 20, 46068);
   EXPECT_NEAR(l40s.bf16_flops, 362e12, 1e12);
-  for (const char* family : {"g5.", "g6.", "g6e.", "p4d.", "p5."}) {
-    bool found = false;
-    for (const Instance& i : c.instances()) found = found || i.name.starts_with(family);
-    EXPECT_TRUE(found) << family;
+  for (const char* family : {"g5.", "g6.", "g6e."}) {
+    for (const char* size :
+         {"xlarge", "2xlarge", "4xlarge", "8xlarge", "12xlarge", "16xlarge", "24xlarge", "48xlarge"}) {
+      const Instance& i = c.instance(std::string(family) + size);
+      for (const char* region : {"us-east-1", "us-west-2", "ap-northeast-1"}) {
+        EXPECT_TRUE(i.price(region).has_value()) << i.name << " in " << region;
+      }
+    }
   }
+  for (const char* name : {"p4d.24xlarge", "p4de.24xlarge", "p5.48xlarge", "p5en.48xlarge"}) {
+    EXPECT_EQ(c.instance(name).gpus, 8) << name;
+    EXPECT_EQ(c.instance(name).quota, "P") << name;
+  }
+  EXPECT_EQ(c.instance("p5.4xlarge").gpus, 1);
+  EXPECT_FALSE(c.instance("p5e.48xlarge").price("us-east-2").has_value()) << "not sold on demand";
   for (const Instance& i : c.instances()) {
     EXPECT_TRUE(c.gpu(i.gpu).unsupported.empty()) << i.name;
     EXPECT_FALSE(i.quota.empty()) << i.name;
