@@ -29,8 +29,8 @@ bool holds(const std::string& text, const std::string& part) { return text.find(
 TEST(Hardware, TheBuiltInCatalogueIsWholeAndSound) {
   const Catalogue c = Catalogue::built_in();
   EXPECT_FALSE(c.dated().empty());
-  for (const char* name :
-       {"A10G", "L4", "L40S", "A100-40GB", "A100-80GB", "H100", "H200", "B200", "RTX 3090", "RTX 4090", "RTX 5090"}) {
+  for (const char* name : {"A10G", "L4", "L40S", "A100-40GB", "A100-80GB", "H100", "H100 PCIe", "H200", "B200",
+                           "RTX 3090", "RTX 4090", "RTX 5090"}) {
     EXPECT_GT(c.gpu(name).bf16_flops, 5e13) << name;
     EXPECT_GT(c.gpu(name).bandwidth, 1e11) << name;
   }
@@ -73,6 +73,10 @@ TEST(Hardware, NamesAreFoundHoweverTheyAreSpelt) {
   EXPECT_EQ(c.gpu_of_device("NVIDIA L40S")->name, "L40S");
   EXPECT_EQ(c.gpu_of_device("NVIDIA A100-SXM4-80GB")->name, "A100-80GB");
   EXPECT_EQ(c.gpu_of_device("NVIDIA H100 80GB HBM3")->name, "H100");
+  EXPECT_EQ(c.gpu_of_device("NVIDIA H100 PCIe")->name, "H100 PCIe");
+  EXPECT_EQ(c.gpu_of_device("NVIDIA H100 NVL")->name, "H100 NVL");
+  EXPECT_EQ(c.gpu_of_device("NVIDIA A40")->name, "A40");
+  EXPECT_EQ(c.gpu_of_device("NVIDIA RTX A4000"), nullptr) << "no A40";
   EXPECT_EQ(c.gpu_of_device("AMD EPYC 7R13"), nullptr);
   EXPECT_TRUE(holds(error_of([&] { (void)c.gpu("L40X"); }), "did you mean 'L40"));
   EXPECT_TRUE(holds(error_of([&] { (void)c.gpu("a100"); }), "A100-40GB, A100-80GB"));
