@@ -8,6 +8,8 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 namespace mythos {
 namespace {
 
@@ -25,6 +27,23 @@ void check_ids(const at::Tensor& ids, int64_t vocabulary) {
   const int64_t bad = low.item<int64_t>() < 0 ? low.item<int64_t>() : high.item<int64_t>();
   throw usage_error(fmt::format("token id {} is outside the model's vocabulary of {}", bad, with_commas(vocabulary)),
                     "the tokenizer does not belong to this model");
+}
+
+// What a forward pass asks of its ids, of which the first has position `first`.
+void check_input(const at::Tensor& ids, int64_t first, const ModelConfig& config) {
+  TORCH_CHECK(ids.dim() == 2 && ids.size(0) > 0 && ids.size(1) > 0, "ids must be [B, T] and not empty, got ",
+              ids.sizes());
+  const int64_t positions = first + ids.size(1);
+  if (positions > config.max_seq_len) {
+    throw usage_error(
+        fmt::format("{} positions asked, the model has {} (model.max_seq_len)", positions, config.max_seq_len),
+        "shorten the text or the number of new tokens");
+  }
+  check_ids(ids, config.vocab_size);
+}
+
+void check_loops(int64_t loops) {
+  if (loops < 1) throw usage_error(fmt::format("{} loops asked, at least 1 is needed", loops));
 }
 
 std::vector<DenseBlock> dense_blocks(const ModelConfig& config, const ParameterStore& store, const char* part,
@@ -51,18 +70,11 @@ Model::Model(const ModelConfig& config, at::Device device, at::ScalarType comput
 std::vector<NamedTensor> Model::named_buffers() const { return {{"recurrent.block.ffn.router_bias", router_bias_}}; }
 
 at::Tensor Model::hidden(const at::Tensor& ids, const ForwardOptions& options) {
-  TORCH_CHECK(ids.dim() == 2 && ids.size(0) > 0 && ids.size(1) > 0, "ids must be [B, T] and not empty, got ",
-              ids.sizes());
-  const int64_t t_count = ids.size(1);
   const int64_t first = options.cache != nullptr ? options.cache->length() : 0;
-  if (first + t_count > config_.max_seq_len) {
-    throw usage_error(
-        fmt::format("{} positions asked, the model has {} (model.max_seq_len)", first + t_count, config_.max_seq_len),
-        "shorten the text or the number of new tokens");
-  }
-  check_ids(ids, config_.vocab_size);
+  check_input(ids, first, config_);
+  const int64_t t_count = ids.size(1);
   const int64_t loops = options.n_loops != 0 ? options.n_loops : config_.max_loop_iters;
-  if (loops < 1) throw usage_error(fmt::format("{} loops asked, at least 1 is needed", loops));
+  check_loops(loops);
 
   const auto positions = rotary_.slice(first, t_count);
   at::Tensor x = embedding(ids, embed_);
@@ -83,6 +95,38 @@ at::Tensor Model::hidden(const at::Tensor& ids, const ForwardOptions& options) {
   }
   if (options.cache != nullptr) options.cache->advance(t_count);
   return rms_norm(x, norm_);
+}
+
+void Model::hidden_by_loops(const at::Tensor& ids, std::span<const int64_t> counts, const HiddenSink& sink,
+                            const LoopObserver* observer) {
+  TORCH_CHECK(
+      !counts.empty() && std::adjacent_find(counts.begin(), counts.end(), std::greater_equal<>()) == counts.end(),
+      "loop counts must rise");
+  check_loops(counts.front());
+  check_input(ids, 0, config_);
+  const at::NoGradGuard no_grad;
+  const auto positions = rotary_.slice(0, ids.size(1));
+  at::Tensor x = embedding(ids, embed_);
+  for (const auto& block : prelude_) x = block.forward(x, positions, nullptr);
+
+  const auto finished = [&](const at::Tensor& output) {
+    at::Tensor y = output.to(x.scalar_type());
+    for (const auto& block : coda_) y = block.forward(y, positions, nullptr);
+    return rms_norm(y, norm_);
+  };
+  size_t next = 0;
+  const LoopObserver watch = [&](const LoopReport& r) {
+    if (observer != nullptr) (*observer)(r);
+    if (r.loop + 1 == counts[next]) {
+      sink(next, finished(r.output));
+      ++next;
+    }
+  };
+  const at::Tensor last = recurrent_.forward(x, counts.back(), positions, Recompute::none, nullptr, &watch);
+  if (next == counts.size()) return;
+  // Every position had halted: more loops change nothing.
+  const at::Tensor all_halted = finished(last);
+  for (; next < counts.size(); ++next) sink(next, all_halted);
 }
 
 at::Tensor Model::logits(const at::Tensor& hidden_states) const { return linear(hidden_states, embed_); }

@@ -61,7 +61,7 @@ at::Tensor RecurrentBlock::forward(const at::Tensor& e, int64_t n_loops, const R
     }
     const ActStep act = act_step(h, out, halting, halt_, halt_bias_, threshold_);
     out = act.out;
-    if (observer != nullptr) (*observer)({t, h.detach(), act.p.detach(), act.weight.detach(), chosen});
+    if (observer != nullptr) (*observer)({t, h.detach(), act.p.detach(), act.weight.detach(), chosen, out.detach()});
     // Worth a look only on the CPU: elsewhere it would wait for the device, and the result is the same without.
     if (cache == nullptr && t + 1 < n_loops && h.device().is_cpu() && halting.halted.all().item<bool>()) break;
   }
