@@ -111,7 +111,10 @@ void run(const Options& o) {
                     .experts_per_token = meta.model.n_experts_per_tok,
                     .trained_loops = config.train.loops.back(),
                     .document_separator = config.data.document_separator,
-                    .radius = spectral_radius(model)};
+                    .radius = spectral_radius(model),
+                    .sweep = {},
+                    .tasks = {},
+                    .samples = {}};
   // What cannot be is said before anything is measured.
   const std::vector<int64_t> counts = loop_counts(o, report.trained_loops);
   GenerateOptions generation;

@@ -53,12 +53,15 @@ std::string head(const EvalReport& r) {
 std::string loops_section(const EvalReport& r) {
   const LoopSweep& sweep = *r.sweep;
   const Evaluation& own = sweep.trained;
-  std::vector<ChartPoint> points;
+  std::vector<ChartPoint> points, differences;
   std::vector<std::vector<std::string>> rows;
   for (const Evaluation& e : sweep.by_loops) {
     const bool trained = e.loops == r.trained_loops;
     points.push_back({fmt::format("{}", e.loops), e.loss, e.loss_error,
                       fmt::format("{} loops: loss {}", e.loops, with_error(e.loss, e.loss_error, 4)), trained});
+    differences.push_back({points.back().label, e.difference, e.difference_error,
+                           fmt::format("{} loops: {}", e.loops, with_error(e.difference, e.difference_error, 4)),
+                           trained});
     rows.push_back({fmt::format("{}{}", e.loops, trained ? " (trained)" : ""), with_sign(e.loss, e.loss_error, 4),
                     trained ? "" : with_sign(e.difference, e.difference_error, 4),
                     with_sign(e.perplexity(), e.perplexity_error(), 2),
@@ -72,6 +75,8 @@ std::string loops_section(const EvalReport& r) {
       with_commas(own.documents), with_commas(own.tokens), with_commas(own.bytes),
       own.by_window ? "window" : "document", r.trained_loops);
   out += line_chart(points, "Loss by loop count", "loops", "loss (nats per token)");
+  out += line_chart(differences, fmt::format("Difference of the loss to {} loops", r.trained_loops), "loops",
+                    fmt::format("difference to {} loops", r.trained_loops));
   return out + table({"loops", "loss", "difference", "perplexity", "bits per byte", "top-1"}, rows);
 }
 

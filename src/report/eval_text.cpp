@@ -32,10 +32,15 @@ std::string halting_text(const EvalReport& r) {
   const std::vector<double> halts = loops.halts_in_loop();
   const double never = loops.never_halted();
   const double most = std::max(never, *std::max_element(halts.begin(), halts.end()));
-  for (size_t t = 0; t < halts.size(); ++t) {
-    out += fmt::format("  {:<9}  {:5.1f}%  {}\n", t + 1, 100 * halts[t], bar(halts[t], most));
+  const auto line = [&](const std::string& name, double share) {
+    const std::string drawn = bar(share, most);
+    out += fmt::format("  {:<9}  {:5.1f}%{}{}\n", name, 100 * share, drawn.empty() ? "" : "  ", drawn);
+  };
+  // Loops after the one in which the last position halts say nothing.
+  for (size_t t = 0; t < halts.size() && (t == 0 || loops.halted_by_loop[t - 1] < 1); ++t) {
+    line(fmt::format("{}", t + 1), halts[t]);
   }
-  if (never > 0) out += fmt::format("  {:<9}  {:5.1f}%  {}\n", "later", 100 * never, bar(never, most));
+  if (never > 0) line("later", never);
   return out;
 }
 
@@ -65,8 +70,8 @@ std::string experts_table(const EvalReport& r) {
     const ExpertLoad& load = by_loop[t];
     const auto [least, most] = std::minmax_element(load.share.begin(), load.share.end());
     if (*most == 0) {
-      out += fmt::format("  {:<9}  did not run: every position had halted\n", t + 1);
-      continue;
+      const std::string last = t + 1 < by_loop.size() ? fmt::format(" to {}", by_loop.size()) : "";
+      return out + fmt::format("  {:<9}  did not run: every position had halted\n", fmt::format("{}{}", t + 1, last));
     }
     out +=
         fmt::format("  {:<9}  {:5.2f}%   {:5.2f}%   {:<19}  {}\n", t + 1, 100 * *least, 100 * *most,
