@@ -7,11 +7,7 @@
 #include "cli/common.h"
 #include "cli/line_editor.h"
 #include "infer/checkpoint_io.h"
-
-#include <unistd.h>
-
-#include <fstream>
-#include <iostream>
+#include "infer/prompts.h"
 
 namespace mythos::cli {
 namespace {
@@ -106,13 +102,7 @@ class Generator {
 std::vector<std::string> prompts_of(const Options& o) {
   std::vector<std::string> prompts = o.prompts;
   if (o.prompts_file.empty()) return prompts;
-  std::ifstream in(o.prompts_file);
-  if (!in) throw usage_error(fmt::format("cannot read the prompts in {}", o.prompts_file.string()));
-  for (std::string line; std::getline(in, line);) {
-    if (!line.empty() && line.back() == '\r') line.pop_back();
-    if (!line.empty()) prompts.push_back(line);
-  }
-  if (prompts.empty()) throw usage_error(fmt::format("{} has no prompt", o.prompts_file.string()), "write one a line");
+  for (const NumberedPrompt& prompt : read_prompts(o.prompts_file)) prompts.push_back(prompt.text);
   return prompts;
 }
 

@@ -145,6 +145,16 @@ LoadedModel load_model(const fs::path& path, at::Device device, at::ScalarType d
   return loaded;
 }
 
+LoadedModel load_rounded_model(const fs::path& path, at::Device device, at::ScalarType dtype) {
+  if (!device.is_cpu() || dtype != at::kBFloat16) return load_model(path, device, dtype);
+  LoadedModel loaded = load_model(path, device, at::kFloat);
+  for (size_t u = 0; u < loaded.model->parameters().units(); ++u) {
+    at::Tensor values = loaded.model->parameters().values(u);
+    values.copy_(values.to(dtype));
+  }
+  return loaded;
+}
+
 void require_vocabulary(const Tokenizer& tokenizer, const ModelConfig& model, const std::string& where) {
   if (tokenizer.n_ordinary() == model.vocab_size || tokenizer.n_ids() == model.vocab_size) return;
   throw usage_error(

@@ -3,6 +3,7 @@
 
 #include "model/recurrent.h"
 
+#include <functional>
 #include <memory>
 #include <span>
 
@@ -37,6 +38,13 @@ class Model {
   /// ids: int64 [B, T] -> the normalised hidden states the head reads, [B, T, D]. Throws Error for ids outside the
   /// vocabulary, and where positions would exceed max_seq_len.
   at::Tensor hidden(const at::Tensor& ids, const ForwardOptions& options = {});
+  /// Gets counts[i]'s hidden states: (i, hidden).
+  using HiddenSink = std::function<void(size_t, const at::Tensor&)>;
+  /// What hidden() gives with each of `counts` loops (rising, at least 1), bit for bit, from one pass: prelude and
+  /// loops run once, coda and norm once for every count. `sink` gets them in turn while the loop runs, so that no two
+  /// of them need memory at once. No gradient flows. `observer` may be null.
+  void hidden_by_loops(const at::Tensor& ids, std::span<const int64_t> counts, const HiddenSink& sink,
+                       const LoopObserver* observer = nullptr);
   /// hidden [.., D] -> logits [.., V].
   [[nodiscard]] at::Tensor logits(const at::Tensor& hidden) const;
   /// Cross-entropy summed over targets [B, T] and divided by `denominator`: see linear_cross_entropy. Throws Error for

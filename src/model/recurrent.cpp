@@ -71,7 +71,7 @@ at::Tensor RecurrentBlock::forward(const at::Tensor& e, int64_t n_loops, const P
     }
     const ActStep act = act_step(h, out, halting, halt_, halt_bias_, threshold_);
     out = act.out;
-    if (observer != nullptr) (*observer)({t, h.detach(), act.p.detach(), act.weight.detach(), chosen});
+    if (observer != nullptr) (*observer)({t, h.detach(), act.p.detach(), act.weight.detach(), chosen, out.detach()});
     // Worth a look only on the CPU: elsewhere it would wait for the device, and the result is the same without.
     if (!places.cached() && t + 1 < n_loops && h.device().is_cpu() && halting.halted.all().item<bool>()) break;
   }
@@ -95,7 +95,7 @@ at::Tensor RecurrentBlock::adaptive(const at::Tensor& e_all, int64_t n_loops, co
     h = loop(h, e, t, places.loop(t), observer != nullptr ? &chosen : nullptr);
     const ActStep act = act_step(h, out, halting, halt_, halt_bias_, threshold_);
     out = act.out;
-    if (observer != nullptr) (*observer)({t, h, act.p, act.weight, chosen});
+    if (observer != nullptr) (*observer)({t, h, act.p, act.weight, chosen, out});
     std::vector<int64_t> running, still;  // indices into rows, and the rows
     for (size_t i = 0; i < rows.size(); ++i) {
       const auto row = static_cast<int64_t>(i);

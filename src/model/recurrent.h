@@ -17,6 +17,9 @@ struct LoopReport {
   at::Tensor halt_p;   ///< halting probability, [B, T]
   at::Tensor weight;   ///< weight of this loop's state in the output, [B, T]
   at::Tensor experts;  ///< chosen experts, int64 [B*T, K]
+  /// The weighted sum of the states so far, [B, T, D], fp32 at least: in the model's type it is what forward() gives
+  /// with this many loops.
+  at::Tensor output;
 };
 using LoopObserver = std::function<void(const LoopReport&)>;
 

@@ -1,0 +1,37 @@
+// Counting what the looped block does, in training and in evaluation.
+#pragma once
+
+#include "infer/loop_summary.h"
+#include "model/recurrent.h"
+
+namespace mythos {
+
+/// Watches forward passes by their LoopReports and changes nothing in them: what is computed with it is bit for bit
+/// what is computed without. Counts stay on the device until read(): nobody waits for it before.
+class LoopStatistics {
+ public:
+  LoopStatistics(int64_t n_experts, double act_threshold);
+  LoopStatistics(const LoopStatistics&) = delete;
+  LoopStatistics& operator=(const LoopStatistics&) = delete;
+
+  /// Forgets what was seen.
+  void begin();
+  /// For ForwardOptions::observer.
+  [[nodiscard]] const LoopObserver& observer() const { return observer_; }
+  /// Of the first `n_loops` loops of all forward passes since begin(), each of so many loops at least (or fewer where
+  /// all positions had halted). All of it is empty where nothing was seen.
+  [[nodiscard]] LoopSummary read(int64_t n_loops) const;
+
+ private:
+  void see(const LoopReport& report);
+
+  int64_t n_experts_;
+  double threshold_;
+  LoopObserver observer_;
+  std::vector<at::Tensor> chosen_;   // by loop: int64 [n_experts]
+  std::vector<at::Tensor> running_;  // by loop: positions that have not halted after it, int64 scalar
+  at::Tensor cumulative_, halted_;   // of the forward pass that is on
+  int64_t positions_ = 0;
+};
+
+}  // namespace mythos
