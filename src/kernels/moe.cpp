@@ -92,13 +92,10 @@ void grouped_mm(at::Tensor& out, const at::Tensor& in, const at::Tensor& weight,
 void grouped_few_rows(at::Tensor& out, const at::Tensor& in, const at::Tensor& weight,
                       const std::vector<int64_t>& offset) {
   for_row_chunks(weight.size(1), weight.size(2), [&](int64_t first, int64_t last) {
-    const at::NoGradGuard no_grad;  // of this thread
     for (int64_t e = 0; e < weight.size(0); ++e) {
       const int64_t begin = offset[static_cast<size_t>(e)];
       const int64_t rows = offset[static_cast<size_t>(e) + 1] - begin;
-      if (rows == 0) continue;
-      multiply_few_rows(out.narrow(0, begin, rows).narrow(1, first, last - first), in.narrow(0, begin, rows),
-                        weight.select(0, e).narrow(0, first, last - first));
+      if (rows > 0) multiply_few_rows(out, in, weight, {begin, rows}, {first, last - first}, e);
     }
   });
 }

@@ -62,13 +62,15 @@ bool few_rows_apply(const at::Tensor& x, const at::Tensor& weight) {
          weight.stride(-1) == 1 && weight.stride(-2) >= weight.size(-1);
 }
 
-void multiply_few_rows(const at::Tensor& out, const at::Tensor& x, const at::Tensor& weight) {
-  const int64_t rows = x.size(0), k = x.size(1), stride = weight.stride(0);
+void multiply_few_rows(const at::Tensor& out, const at::Tensor& x, const at::Tensor& weight, Range rows, Range columns,
+                       int64_t expert) {
+  const int64_t stride = weight.stride(-2);
+  const int64_t from = columns.first * stride + (weight.dim() == 3 ? expert * weight.stride(0) : 0);
   AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "few_rows", [&] {
-    const auto* in = x.const_data_ptr<scalar_t>();
-    auto* to = out.mutable_data_ptr<scalar_t>();
+    const auto* in = x.const_data_ptr<scalar_t>() + rows.first * x.stride(0);
+    auto* to = out.mutable_data_ptr<scalar_t>() + rows.first * out.stride(0) + columns.first;
     const auto run = [&](const auto* w) {
-      cpu::few_rows(rows, k, in, x.stride(0), weight.size(0), w, stride, to, out.stride(0));
+      cpu::few_rows(rows.count, x.size(1), in, x.stride(0), columns.count, w + from, stride, to, out.stride(0));
     };
     if (weight.scalar_type() == at::kBFloat16) {
       if constexpr (std::is_same_v<scalar_t, float>) run(reinterpret_cast<const cpu::Bf16*>(weight.const_data_ptr()));
@@ -87,8 +89,7 @@ at::Tensor project(const at::Tensor& x, const at::Tensor& weight) {
   const at::Tensor in = rows.stride(1) == 1 ? rows : rows.contiguous();
   at::Tensor out = at::empty({in.size(0), weight.size(0)}, in.options());
   for_row_chunks(weight.size(0), weight.size(1), [&](int64_t begin, int64_t end) {
-    const at::NoGradGuard no_grad;  // of this thread
-    multiply_few_rows(out.narrow(1, begin, end - begin), in, weight.narrow(0, begin, end - begin));
+    multiply_few_rows(out, in, weight, {0, in.size(0)}, {begin, end - begin});
   });
   return out.view(shape);
 }

@@ -56,7 +56,9 @@ template <class Body>
 void for_row_chunks(int64_t rows, int64_t width, const Body& body) {
   const int64_t workers =
       rows * width < 16384 ? 1 : std::max<int64_t>(1, std::min<int64_t>(rows, at::get_num_threads()));
-  const int64_t chunks = workers == 1 ? 1 : std::min(rows, 8 * workers);
+  constexpr int64_t worth_taking = 64 << 10;  // elements: to begin somewhere else costs a few microseconds
+  const int64_t chunks =
+      workers == 1 ? 1 : std::min(rows, std::clamp(rows * width / worth_taking, workers, 8 * workers));
   std::atomic<int64_t> next = 0;
   at::parallel_for(0, workers, 1, [&](int64_t, int64_t) {
     for (int64_t c = next++; c < chunks; c = next++) body(rows * c / chunks, rows * (c + 1) / chunks);

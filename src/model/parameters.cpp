@@ -149,13 +149,16 @@ FlatLayout flat_layout(const ModelConfig& c) {
   return layout;
 }
 
+// Without gradients: norms, the router, the looped block's small ones are widened once and not for every token.
+constexpr int64_t small_leaf = 64 << 10;
+
 ParameterStore::ParameterStore(const ModelConfig& config, at::Device device, at::ScalarType compute,
                                at::ScalarType master, bool gradients)
     : layout_(flat_layout(config)), device_(device), compute_(compute), master_(master) {
   const auto options = at::TensorOptions(device);
   for (const auto& unit : layout_.units) {
     values_.push_back(at::zeros({unit.size}, options.dtype(master)));
-    // Without gradients the ops take the weights as they are stored.
+    // Without gradients the ops take the large weights as they are stored.
     const bool shared = compute == master || !gradients;
     compute_values_.push_back(shared ? values_.back() : at::zeros({unit.size}, options.dtype(compute)));
     if (gradients) {
@@ -166,6 +169,8 @@ ParameterStore::ParameterStore(const ModelConfig& config, at::Device device, at:
     for (const auto& leaf : unit.leaves) {
       Weight w;
       w.value = compute_values_.back().narrow(0, leaf.offset, leaf.numel()).view(leaf.shape).detach();
+      if (!gradients && compute != master && leaf.numel() <= small_leaf)
+        w.value = at::zeros(leaf.shape, options.dtype(compute));
       if (gradients) {
         w.grad = compute_gradients_.back().narrow(0, leaf.offset, leaf.numel()).view(leaf.shape);
         w.value.set_requires_grad(true);
@@ -192,7 +197,17 @@ std::vector<NamedTensor> ParameterStore::named(const std::vector<at::Tensor>& fl
 }
 
 void ParameterStore::refresh_compute() {
-  if (compute_ == master_ || gradients_.empty()) return;
+  if (compute_ == master_) return;
+  if (gradients_.empty()) {
+    for (size_t u = 0; u < units(); ++u) {
+      for (const LeafLayout& leaf : layout_.units[u].leaves) {
+        at::Tensor value = leaves_.at(leaf.name).value;
+        if (value.scalar_type() != master_)
+          value.copy_(values_[u].narrow(0, leaf.offset, leaf.numel()).view(leaf.shape));
+      }
+    }
+    return;
+  }
   for (size_t u = 0; u < units(); ++u) compute_values_[u].copy_(values_[u]);
 }
 

@@ -28,6 +28,14 @@ MYTHOS_INLINE const Vector<T>& at(const T* p) {
   return *reinterpret_cast<const Vector<T>*>(p);
 }
 
+// What sum_lanes() does after its first step.
+template <class T>
+MYTHOS_INLINE T sum_of(const Vector<T>& v) {
+  const auto four = __builtin_shufflevector(v, v, 0, 1, 2, 3) + __builtin_shufflevector(v, v, 4, 5, 6, 7);
+  const auto two = __builtin_shufflevector(four, four, 0, 1) + __builtin_shufflevector(four, four, 2, 3);
+  return two[0] + two[1];
+}
+
 // Sixteen weights as two vectors. Of bfloat16 the even ones and the odd ones: a shift and a mask of what lies there,
 // which is cheaper than spreading them in their order; few_rows() lays out x alike.
 template <class T>
@@ -78,6 +86,10 @@ MYTHOS_INLINE void dots(int64_t k, const T* x, int64_t ldx, const W* w, int64_t 
   for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 4
     for (int j = 0; j < J; ++j) {
+      if (i == k) {
+        out[r * ldo + j] = sum_of<T>(low[r][j] + high[r][j]);
+        continue;
+      }
       T acc[lanes];
       *reinterpret_cast<Vector<T>*>(acc) = low[r][j];
       *reinterpret_cast<Vector<T>*>(acc + eight) = high[r][j];
