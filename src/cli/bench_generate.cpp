@@ -59,7 +59,8 @@ void run(const Options& o) {
   const auto dtype = dtype_from(o.dtype);
   const std::vector<int64_t> prompt =
       o.prompt.empty() ? random_prompt(o.prompt_len, config.vocab_size, o.seed) : prompt_of(o.prompt);
-  Model model(config, at::kCPU, dtype, dtype, false);
+  const std::unique_ptr<Model> made = inference_model(config, at::kCPU, dtype);
+  Model& model = *made;
   if (o.weights.empty()) {
     initialize(model.parameters(), config, o.seed);
   } else {
@@ -69,6 +70,10 @@ void run(const Options& o) {
   const GenerateSpeed speed = measure_generate(model, prompt, o.new_tokens, loops);
   if (o.json) {
     print_json({{"tokens_per_s", speed.tokens_per_second()},
+                {"read_bytes_per_s", speed.read_bytes_per_s},
+                {"weight_bytes_per_token", speed.weight_bytes_per_token},
+                {"read_limit_tokens_per_s", speed.limit()},
+                {"fraction_of_limit", speed.fraction_of_limit()},
                 {"prefill_s", speed.prefill_seconds},
                 {"peak_rss_bytes", peak_resident_bytes()},
                 {"prompt_tokens", prompt.size()},
@@ -92,6 +97,11 @@ void run(const Options& o) {
                     speed.tokens_per_second(), speed.ids.size(),
                     1e3 * *std::min_element(speed.token_seconds.begin(), speed.token_seconds.end()),
                     bytes_text(static_cast<double>(peak_resident_bytes()))));
+  print(fmt::format(
+      "limit       {:.1f} tokens/s: {} of weights a token at {}/s, what reading them alone reached between the "
+      "tokens; the median token is at {:.0f}% of it\n",
+      speed.limit(), bytes_text(speed.weight_bytes_per_token), bytes_text(speed.read_bytes_per_s),
+      100 * speed.fraction_of_limit()));
 }
 
 }  // namespace

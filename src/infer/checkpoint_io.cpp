@@ -167,8 +167,18 @@ LoadedModel load_model(const fs::path& path, at::Device device, at::ScalarType d
   const Checkpoint checkpoint = open_checkpoint(path);
   LoadedModel loaded;
   loaded.meta = checkpoint.meta;
-  loaded.model = std::make_unique<Model>(checkpoint.meta.model, device, dtype, dtype, false);
+  loaded.model = inference_model(checkpoint.meta.model, device, dtype);
   load_weights(checkpoint, *loaded.model);
+  return loaded;
+}
+
+LoadedModel load_rounded_model(const fs::path& path, at::Device device, at::ScalarType dtype) {
+  if (!device.is_cpu() || dtype != at::kBFloat16) return load_model(path, device, dtype);
+  LoadedModel loaded = load_model(path, device, at::kFloat);
+  for (size_t u = 0; u < loaded.model->parameters().units(); ++u) {
+    at::Tensor values = loaded.model->parameters().values(u);
+    values.copy_(values.to(dtype));
+  }
   return loaded;
 }
 

@@ -40,8 +40,11 @@ struct LoadedModel {
   CheckpointMeta meta;
   std::unique_ptr<Model> model;
 };
-/// A model for inference from what open_checkpoint takes.
+/// A model for inference from what open_checkpoint takes: see inference_model().
 LoadedModel load_model(const std::filesystem::path& path, at::Device device, at::ScalarType dtype);
+/// The same for long rows of tokens, whose products would widen narrow weights again and again: on the CPU bfloat16
+/// weights are rounded and kept in float, which gives the same numbers from twice the memory.
+LoadedModel load_rounded_model(const std::filesystem::path& path, at::Device device, at::ScalarType dtype);
 
 /// Throws usage Error if the model's vocabulary is not the tokenizer's: its ordinary tokens, or with the special ones.
 void require_vocabulary(const Tokenizer& tokenizer, const ModelConfig& model, const std::string& where);

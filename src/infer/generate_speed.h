@@ -1,4 +1,4 @@
-// How fast new tokens come: greedy decoding with a key-value cache, nothing around it.
+// How fast new tokens come: greedy decoding with a key-value cache, nothing around it, beside how fast memory is read.
 #pragma once
 
 #include "model/model.h"
@@ -10,21 +10,30 @@
 namespace mythos {
 
 struct GenerateSpeed {
-  std::vector<int64_t> ids;           ///< the new tokens, each the most likely one
-  std::vector<double> top_logits;     ///< their logits
-  double prefill_seconds = 0;         ///< the prompt, until its first new token is chosen
-  std::vector<double> token_seconds;  ///< each further new token: one less than ids
+  double prefill_seconds = 0;         ///< for the prompt and the first new token
+  std::vector<double> token_seconds;  ///< for each further one
+  std::vector<int64_t> ids;           ///< new tokens
+  std::vector<double> top_logits;     ///< of the chosen tokens, to compare programs
+  double read_bytes_per_s = 0;  ///< all threads reading the model's weights, the median of rounds between the tokens
+  double weight_bytes_per_token = 0;  ///< decode_weight_bytes()
 
-  /// New tokens per second after the first one, which belongs to the prompt.
-  [[nodiscard]] double tokens_per_second() const;
+  [[nodiscard]] double tokens_per_second() const;  ///< without the first
+  /// New tokens a second if a token took no longer than reading its weights.
+  [[nodiscard]] double limit() const { return read_bytes_per_s / weight_bytes_per_token; }
+  /// Of the limit, by the median token: both are medians of what took turns, so that a busy moment counts for neither.
+  [[nodiscard]] double fraction_of_limit() const;
 };
 
-/// Ids like those of a text: token r of a seeded order is drawn with a probability falling with its rank r.
+/// Bytes of weights that one new token needs: every block's, the looped one's once for each loop with the chosen
+/// experts alone, the whole head. `element`: bytes of a stored weight. 1.39 GB for mythos_300m with o200k's vocabulary
+/// in fp32.
+double decode_weight_bytes(const ModelConfig& config, int64_t n_loops, double element);
+
+/// Token ids drawn like words: few often, most rarely.
 std::vector<int64_t> random_prompt(int64_t tokens, int64_t vocabulary, uint64_t seed);
 
-/// Exactly `new_tokens` (2 at least) after `prompt`, end of text or not. Two tokens are made beforehand and not
-/// counted, so that what is set up at first use is. n_loops 0: the model's max_loop_iters. Throws usage Error where
-/// prompt and new tokens exceed max_seq_len, and for ids outside the vocabulary.
+/// Decodes `new_tokens` after the prompt, always the most likely token, end of text or not; twice, the first time a few
+/// to warm up. Throws usage Error for sizes out of range.
 GenerateSpeed measure_generate(Model& model, std::span<const int64_t> prompt, int64_t new_tokens, int64_t n_loops);
 
 }  // namespace mythos

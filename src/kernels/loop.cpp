@@ -331,7 +331,8 @@ at::Tensor loop_norm_reference(const at::Tensor& h, const at::Tensor& signal, co
   return rms_norm_reference((h.to(type) + signal + e.to(type)).to(h.scalar_type()), weight);
 }
 
-at::Tensor loop_norm(const at::Tensor& h, const at::Tensor& signal, const at::Tensor& e, const Weight& weight) {
+at::Tensor loop_norm(const at::Tensor& h, const at::Tensor& signal, const at::Tensor& e, const Weight& stored) {
+  const Weight weight = in_type(stored, h.scalar_type());
   if (!rows_apply_to_all(h, {&signal, &e, &weight.value})) return loop_norm_reference(h, signal, e, weight.value);
   return LoopNorm::apply(h, signal, e, weight.value, GradientBuffer{weight.grad});
 }
@@ -349,7 +350,9 @@ at::Tensor injection_reference(const at::Tensor& h, const at::Tensor& e, const a
 }
 
 at::Tensor injection(const at::Tensor& h, const at::Tensor& e, const at::Tensor& u, const at::Tensor& lora,
-                     const Weight& log_a, const Weight& log_dt, const Weight& b) {
+                     const Weight& stored_log_a, const Weight& stored_log_dt, const Weight& stored_b) {
+  const auto type = h.scalar_type();
+  const Weight log_a = in_type(stored_log_a, type), log_dt = in_type(stored_log_dt, type), b = in_type(stored_b, type);
   if (!rows_apply_to_all(h, {&e, &u, &lora, &log_a.value, &log_dt.value, &b.value})) {
     return injection_reference(h, e, u, lora, log_a.value, log_dt.value, b.value);
   }
@@ -376,8 +379,9 @@ ActStep act_step_reference(const at::Tensor& h, const at::Tensor& out, HaltingSt
   return {out + weight.unsqueeze(-1) * wide, p, weight};
 }
 
-ActStep act_step(const at::Tensor& h, const at::Tensor& out, HaltingState& state, const Weight& halt,
-                 const Weight& bias, double threshold) {
+ActStep act_step(const at::Tensor& h, const at::Tensor& out, HaltingState& state, const Weight& stored_halt,
+                 const Weight& stored_bias, double threshold) {
+  const Weight halt = in_type(stored_halt, h.scalar_type()), bias = in_type(stored_bias, h.scalar_type());
   if (!rows_apply_to_all(h, {&out, &state.cumulative, &halt.value, &bias.value})) {
     return act_step_reference(h, out, state, halt.value, bias.value, threshold);
   }

@@ -81,10 +81,42 @@ void grouped_mm(at::Tensor& out, const at::Tensor& in, const at::Tensor& weight,
       const int64_t begin = std::max(first, offset[static_cast<size_t>(e)]);
       const int64_t rows = std::min(last, offset[static_cast<size_t>(e) + 1]) - begin;
       if (rows <= 0) continue;
-      const at::Tensor w = weight.select(0, e);
+      const at::Tensor w = of_type(weight.select(0, e), in.scalar_type());
       multiply(out.narrow(0, begin, rows), in.narrow(0, begin, rows), transpose ? w.t() : w);
     }
   });
+}
+
+// The same for few rows, out[rows of e] = in[rows of e] @ weight[e]^T: threads share out the columns of the result, so
+// that each part of a weight is read once.
+void grouped_few_rows(at::Tensor& out, const at::Tensor& in, const at::Tensor& weight,
+                      const std::vector<int64_t>& offset) {
+  for_row_chunks(weight.size(1), weight.size(2), [&](int64_t first, int64_t last) {
+    for (int64_t e = 0; e < weight.size(0); ++e) {
+      const int64_t begin = offset[static_cast<size_t>(e)];
+      const int64_t rows = offset[static_cast<size_t>(e) + 1] - begin;
+      if (rows > 0) multiply_few_rows(out, in, weight, {begin, rows}, {first, last - first}, e);
+    }
+  });
+}
+
+// y[n, k] of routed_experts() before they are weighed, in grouped order, and what they were made from.
+struct ExpertOutputs {
+  at::Tensor joined, y;
+};
+
+ExpertOutputs run_experts(const at::Tensor& x, const at::Tensor& gate_up, const at::Tensor& down, const Groups& g) {
+  const at::Tensor xs = x.index_select(0, g.token);
+  at::Tensor joined = at::empty({xs.size(0), gate_up.size(1)}, x.options());
+  at::Tensor y = at::empty_like(xs);
+  if (few_rows_apply(x, gate_up) && few_rows_apply(x, down)) {  // an expert has a row of each token at most
+    grouped_few_rows(joined, xs, gate_up, g.offset);
+    grouped_few_rows(y, swiglu_forward(joined), down, g.offset);
+  } else {
+    grouped_mm(joined, xs, gate_up, true, g.offset);
+    grouped_mm(y, swiglu_forward(joined), down, true, g.offset);
+  }
+  return {joined, y};
 }
 
 // weight_grad[e] += left[rows of e]^T @ right[rows of e]; threads share out the rows of each gradient.
@@ -135,19 +167,14 @@ struct RoutedExperts : torch::autograd::Function<RoutedExperts> {
     const PartScope scope(Part::experts);
     const int64_t k = experts.size(1);
     const Groups g = group_by_expert(experts, gate_up.size(0));
-    const at::Tensor xs = x.index_select(0, g.token);
-    at::Tensor joined = at::empty({xs.size(0), gate_up.size(1)}, x.options());
-    grouped_mm(joined, xs, gate_up, true, g.offset);
-    const at::Tensor act = swiglu_forward(joined);
-    at::Tensor y = at::empty_like(xs);
-    grouped_mm(y, act, down, true, g.offset);
+    const ExpertOutputs made = run_experts(x, gate_up, down, g);
     const at::Tensor w = weights.contiguous();
     // y is not kept: the gradient of the weights follows from the activations (see backward).
-    ctx->save_for_backward({x, gate_up, down, w, joined, g.token, g.slot});
+    ctx->save_for_backward({x, gate_up, down, w, made.joined, g.token, g.slot});
     ctx->saved_data["offset"] = g.offset;
     ctx->saved_data["gate_up_grad"] = gate_up_grad.tensor;
     ctx->saved_data["down_grad"] = down_grad.tensor;
-    return combine(y, g.slot, w, k);
+    return combine(made.y, g.slot, w, k);
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {

@@ -1,6 +1,8 @@
 #include "kernels/product.h"
 
+#include "kernels/cpu/few_rows.h"
 #include "kernels/cpu/packed_gemm.h"
+#include "kernels/weight.h"
 
 #include <ATen/record_function.h>
 
@@ -52,10 +54,44 @@ at::Tensor product(const at::Tensor& a, const at::Tensor& b) {
   return out;
 }
 
+bool few_rows_apply(const at::Tensor& x, const at::Tensor& weight) {
+  const auto type = weight.scalar_type();
+  return rows_apply(x) && x.dim() == 2 && x.size(0) > 0 && x.size(0) <= cpu::few_rows_most &&
+         weight.device().is_cpu() &&
+         (type == x.scalar_type() || (type == at::kBFloat16 && x.scalar_type() == at::kFloat)) &&
+         weight.stride(-1) == 1 && weight.stride(-2) >= weight.size(-1);
+}
+
+void multiply_few_rows(const at::Tensor& out, const at::Tensor& x, const at::Tensor& weight, Range rows, Range columns,
+                       int64_t expert) {
+  const int64_t stride = weight.stride(-2);
+  const int64_t from = columns.first * stride + (weight.dim() == 3 ? expert * weight.stride(0) : 0);
+  AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "few_rows", [&] {
+    const auto* in = x.const_data_ptr<scalar_t>() + rows.first * x.stride(0);
+    auto* to = out.mutable_data_ptr<scalar_t>() + rows.first * out.stride(0) + columns.first;
+    const auto run = [&](const auto* w) {
+      cpu::few_rows(rows.count, x.size(1), in, x.stride(0), columns.count, w + from, stride, to, out.stride(0));
+    };
+    if (weight.scalar_type() == at::kBFloat16) {
+      if constexpr (std::is_same_v<scalar_t, float>) run(reinterpret_cast<const cpu::Bf16*>(weight.const_data_ptr()));
+    } else {
+      run(weight.const_data_ptr<scalar_t>());
+    }
+  });
+}
+
 at::Tensor project(const at::Tensor& x, const at::Tensor& weight) {
   auto shape = x.sizes().vec();
   shape.back() = weight.size(0);
-  return product(x.reshape({-1, x.size(-1)}), weight.t()).view(shape);
+  const at::Tensor rows = x.reshape({-1, x.size(-1)});
+  if (!few_rows_apply(rows, weight)) return product(rows, of_type(weight, x.scalar_type()).t()).view(shape);
+  RECORD_USER_SCOPE("mythos::few_rows");
+  const at::Tensor in = rows.stride(1) == 1 ? rows : rows.contiguous();
+  at::Tensor out = at::empty({in.size(0), weight.size(0)}, in.options());
+  for_row_chunks(weight.size(0), weight.size(1), [&](int64_t begin, int64_t end) {
+    multiply_few_rows(out, in, weight, {0, in.size(0)}, {begin, end - begin});
+  });
+  return out.view(shape);
 }
 
 at::Tensor weight_gradient(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& sink) {

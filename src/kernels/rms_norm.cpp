@@ -77,8 +77,9 @@ at::Tensor rms_norm_reference(const at::Tensor& x, const at::Tensor& weight) {
 }
 
 at::Tensor rms_norm(const at::Tensor& x, const Weight& weight) {
-  if (!rows_apply(x) || weight.value.scalar_type() != x.scalar_type()) return rms_norm_reference(x, weight.value);
-  return RmsNorm::apply(x, weight.value, GradientBuffer{weight.grad});
+  const Weight w = in_type(weight, x.scalar_type());
+  if (!rows_apply(x) || w.value.scalar_type() != x.scalar_type()) return rms_norm_reference(x, w.value);
+  return RmsNorm::apply(x, w.value, GradientBuffer{w.grad});
 }
 
 }  // namespace mythos

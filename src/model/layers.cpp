@@ -1,5 +1,6 @@
 #include "model/layers.h"
 
+#include "kernels/absorbed_attention.h"
 #include "kernels/linear.h"
 #include "kernels/rms_norm.h"
 #include "kernels/swiglu.h"
@@ -26,39 +27,68 @@ Attention::Attention(const ModelConfig& c, const ParameterStore& store, const st
   kv_norm_ = store.leaf(prefix + "kv_norm.weight");
 }
 
-at::Tensor Attention::mla(const at::Tensor& x, const RotaryTable::Slice& positions, CacheEntry* cache) const {
-  const auto parts = linear(x, down_).split_with_sizes({q_rank_, kv_rank_, sizes_.rope}, -1);
-  at::Tensor latent = parts[1];
-  at::Tensor key = rotate(parts[2].unsqueeze(2), positions).squeeze(2);
-  if (cache != nullptr) {
-    const auto kept = cache->append(latent, key);
-    latent = kept.first;
-    key = kept.second;
+// Rows of a batch that stand at different places attend one by one; what is around attention runs for all together.
+template <class Attend>
+static at::Tensor by_place(const std::vector<Place>& places, int64_t batch, const Attend& attend) {
+  if (places.size() == 1) return attend(0, batch, places.front());
+  TORCH_CHECK(static_cast<int64_t>(places.size()) == batch, places.size(), " places for ", batch, " rows");
+  std::vector<at::Tensor> rows;
+  for (size_t i = 0; i < places.size(); ++i) rows.push_back(attend(static_cast<int64_t>(i), 1, places[i]));
+  return at::cat(rows);
+}
+
+at::Tensor Attention::mla_cached(const at::Tensor& q_up, const at::Tensor& latent, const at::Tensor& key,
+                                 const Place& place) const {
+  const auto kept = place.cache->append(latent, rotate(key.unsqueeze(2), place.positions).squeeze(2));
+  if (!at::GradMode::is_enabled() && absorbing_pays(q_up.size(1), kv_rank_, sizes_)) {
+    return absorbed_attention(q_up, kept.first, kv_up_.value, kept.second, place.positions, sizes_);
   }
-  return linear(mla_projected_attention(rms_norm(parts[0], q_norm_), q_up_, rms_norm(latent, kv_norm_), kv_up_, key,
-                                        positions, sizes_),
+  return mla_attention(q_up, linear(kept.first, kv_up_), kept.second, place.positions, sizes_);
+}
+
+at::Tensor Attention::mla(const at::Tensor& x, const std::vector<Place>& places) const {
+  const auto parts = linear(x, down_).split_with_sizes({q_rank_, kv_rank_, sizes_.rope}, -1);
+  const at::Tensor query = rms_norm(parts[0], q_norm_);
+  const at::Tensor latent = rms_norm(parts[1], kv_norm_);
+  if (places.front().cache == nullptr) {
+    const RotaryTable::Slice& positions = places.front().positions;
+    const at::Tensor key = rotate(parts[2].unsqueeze(2), positions).squeeze(2);
+    return linear(mla_projected_attention(query, q_up_, latent, kv_up_, key, positions, sizes_), wo_);
+  }
+  const at::Tensor q_up = linear(query, q_up_);
+  return linear(by_place(places, x.size(0),
+                         [&](int64_t row, int64_t n, const Place& place) {
+                           return mla_cached(q_up.narrow(0, row, n), latent.narrow(0, row, n),
+                                             parts[2].narrow(0, row, n), place);
+                         }),
                 wo_);
 }
 
-at::Tensor Attention::gqa(const at::Tensor& x, const RotaryTable::Slice& positions, CacheEntry* cache) const {
-  const int64_t batch = x.size(0);
-  const int64_t t_count = x.size(1);
-  const auto parts = linear(x, qkv_)
-                         .view({batch, t_count, heads_ + 2 * kv_heads_, head_dim_})
-                         .split_with_sizes({heads_, kv_heads_, kv_heads_}, 2);
-  const at::Tensor q = rotate(parts[0], positions);
-  at::Tensor k = rotate(parts[1], positions);
+at::Tensor Attention::gqa_heads(const at::Tensor& qkv, const Place& place) const {
+  const int64_t batch = qkv.size(0), t_count = qkv.size(1);
+  const auto parts =
+      qkv.view({batch, t_count, heads_ + 2 * kv_heads_, head_dim_}).split_with_sizes({heads_, kv_heads_, kv_heads_}, 2);
+  const at::Tensor q = rotate(parts[0], place.positions);
+  at::Tensor k = rotate(parts[1], place.positions);
   at::Tensor v = parts[2];
-  if (cache != nullptr) {
-    const auto kept = cache->append(k, v);
+  if (place.cache != nullptr) {
+    const auto kept = place.cache->append(k, v);
     k = kept.first;
     v = kept.second;
   }
-  return linear(causal_attention(q, k, v).reshape({batch, t_count, heads_ * head_dim_}), wo_);
+  return causal_attention(q, k, v).reshape({batch, t_count, heads_ * head_dim_});
 }
 
-at::Tensor Attention::forward(const at::Tensor& x, const RotaryTable::Slice& positions, CacheEntry* cache) const {
-  return type_ == AttentionType::mla ? mla(x, positions, cache) : gqa(x, positions, cache);
+at::Tensor Attention::gqa(const at::Tensor& x, const std::vector<Place>& places) const {
+  const at::Tensor qkv = linear(x, qkv_);
+  return linear(
+      by_place(places, x.size(0),
+               [&](int64_t row, int64_t n, const Place& place) { return gqa_heads(qkv.narrow(0, row, n), place); }),
+      wo_);
+}
+
+at::Tensor Attention::forward(const at::Tensor& x, const std::vector<Place>& places) const {
+  return type_ == AttentionType::mla ? mla(x, places) : gqa(x, places);
 }
 
 FeedForward::FeedForward(const ParameterStore& store, const std::string& prefix)
@@ -93,8 +123,8 @@ DenseBlock::DenseBlock(const ModelConfig& config, const ParameterStore& store, c
       attn_(config, store, prefix + "attn."),
       ffn_(store, prefix + "ffn.") {}
 
-at::Tensor DenseBlock::forward(const at::Tensor& x, const RotaryTable::Slice& positions, CacheEntry* cache) const {
-  const at::Tensor h = x + attn_.forward(rms_norm(x, attn_norm_), positions, cache);
+at::Tensor DenseBlock::forward(const at::Tensor& x, const std::vector<Place>& places) const {
+  const at::Tensor h = x + attn_.forward(rms_norm(x, attn_norm_), places);
   return h + ffn_.forward(rms_norm(h, ffn_norm_), Part::projections);
 }
 

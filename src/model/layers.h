@@ -13,12 +13,15 @@ namespace mythos {
 class Attention {
  public:
   Attention(const ModelConfig& config, const ParameterStore& store, const std::string& prefix);
-  /// x: [B, T, D] -> [B, T, D]. `cache` may be null; `positions` are the rotary rows of x's positions.
-  [[nodiscard]] at::Tensor forward(const at::Tensor& x, const RotaryTable::Slice& positions, CacheEntry* cache) const;
+  /// x: [B, T, D] -> [B, T, D]. `places`: one that all rows share, or B with a cache each.
+  [[nodiscard]] at::Tensor forward(const at::Tensor& x, const std::vector<Place>& places) const;
 
  private:
-  [[nodiscard]] at::Tensor mla(const at::Tensor& x, const RotaryTable::Slice& positions, CacheEntry* cache) const;
-  [[nodiscard]] at::Tensor gqa(const at::Tensor& x, const RotaryTable::Slice& positions, CacheEntry* cache) const;
+  [[nodiscard]] at::Tensor mla(const at::Tensor& x, const std::vector<Place>& places) const;
+  [[nodiscard]] at::Tensor mla_cached(const at::Tensor& q_up, const at::Tensor& latent, const at::Tensor& key,
+                                      const Place& place) const;
+  [[nodiscard]] at::Tensor gqa(const at::Tensor& x, const std::vector<Place>& places) const;
+  [[nodiscard]] at::Tensor gqa_heads(const at::Tensor& qkv, const Place& place) const;
 
   AttentionType type_;
   int64_t heads_, kv_heads_, head_dim_, q_rank_, kv_rank_;
@@ -53,7 +56,7 @@ class MixtureOfExperts {
 class DenseBlock {
  public:
   DenseBlock(const ModelConfig& config, const ParameterStore& store, const std::string& prefix);
-  [[nodiscard]] at::Tensor forward(const at::Tensor& x, const RotaryTable::Slice& positions, CacheEntry* cache) const;
+  [[nodiscard]] at::Tensor forward(const at::Tensor& x, const std::vector<Place>& places) const;
 
  private:
   Weight attn_norm_, ffn_norm_;

@@ -8,6 +8,8 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 namespace mythos {
 namespace {
 
@@ -25,6 +27,23 @@ void check_ids(const at::Tensor& ids, int64_t vocabulary) {
   const int64_t bad = low.item<int64_t>() < 0 ? low.item<int64_t>() : high.item<int64_t>();
   throw usage_error(fmt::format("token id {} is outside the model's vocabulary of {}", bad, with_commas(vocabulary)),
                     "the tokenizer does not belong to this model");
+}
+
+// What a forward pass asks of its ids, of which the first has position `first`.
+void check_input(const at::Tensor& ids, int64_t first, const ModelConfig& config) {
+  TORCH_CHECK(ids.dim() == 2 && ids.size(0) > 0 && ids.size(1) > 0, "ids must be [B, T] and not empty, got ",
+              ids.sizes());
+  const int64_t positions = first + ids.size(1);
+  if (positions > config.max_seq_len) {
+    throw usage_error(
+        fmt::format("{} positions asked, the model has {} (model.max_seq_len)", positions, config.max_seq_len),
+        "shorten the text or the number of new tokens");
+  }
+  check_ids(ids, config.vocab_size);
+}
+
+void check_loops(int64_t loops) {
+  if (loops < 1) throw usage_error(fmt::format("{} loops asked, at least 1 is needed", loops));
 }
 
 std::vector<DenseBlock> dense_blocks(const ModelConfig& config, const ParameterStore& store, const char* part,
@@ -51,29 +70,32 @@ Model::Model(const ModelConfig& config, at::Device device, at::ScalarType comput
 std::vector<NamedTensor> Model::named_buffers() const { return {{"recurrent.block.ffn.router_bias", router_bias_}}; }
 
 at::Tensor Model::hidden(const at::Tensor& ids, const ForwardOptions& options) {
-  TORCH_CHECK(ids.dim() == 2 && ids.size(0) > 0 && ids.size(1) > 0, "ids must be [B, T] and not empty, got ",
-              ids.sizes());
+  const std::span<KvCache> caches = options.cache != nullptr ? std::span<KvCache>(options.cache, 1) : options.caches;
+  TORCH_CHECK(options.caches.empty() || std::ssize(options.caches) == ids.size(0), options.caches.size(),
+              " caches for ", ids.size(0), " rows");
+  int64_t first = 0;
+  for (const KvCache& c : caches) first = std::max(first, c.length());
+  check_input(ids, first, config_);
   const int64_t t_count = ids.size(1);
-  const int64_t first = options.cache != nullptr ? options.cache->length() : 0;
-  if (first + t_count > config_.max_seq_len) {
-    throw usage_error(
-        fmt::format("{} positions asked, the model has {} (model.max_seq_len)", first + t_count, config_.max_seq_len),
-        "shorten the text or the number of new tokens");
-  }
-  check_ids(ids, config_.vocab_size);
   const int64_t loops = options.n_loops != 0 ? options.n_loops : config_.max_loop_iters;
-  if (loops < 1) throw usage_error(fmt::format("{} loops asked, at least 1 is needed", loops));
+  check_loops(loops);
 
-  const auto positions = rotary_.slice(first, t_count);
+  Places places;
+  (void)rotary_.slice(0, first + t_count);  // grows at most once: slices share the table
+  for (KvCache& c : caches) {
+    c.require_loops(loops);
+    places.add(rotary_.slice(c.length(), t_count), &c);
+  }
+  if (caches.empty()) places.add(rotary_.slice(0, t_count), nullptr);
   UnitHooks* const hooks = options.hooks;
   if (hooks != nullptr) hooks->before_forward(0);
-  at::Tensor x = embedding(ids, embed_);
-  const bool again = options.recompute == Recompute::loop && options.cache == nullptr && at::GradMode::is_enabled() &&
-                     x.requires_grad();
-  const auto run = [&](const DenseBlock& block, CacheEntry* cache) {
-    if (!again) return block.forward(x, positions, cache);
-    return recomputed(x, x, [&block, positions](const at::Tensor& input, const at::Tensor&) {
-      return block.forward(input, positions, nullptr);
+  at::Tensor x = of_type(embedding(ids, embed_), store_.compute_dtype());
+  const bool again =
+      options.recompute == Recompute::loop && !places.cached() && at::GradMode::is_enabled() && x.requires_grad();
+  const auto run = [&](const DenseBlock& block, std::vector<Place> at) {
+    if (!again) return block.forward(x, at);
+    return recomputed(x, x, [&block, at = std::move(at)](const at::Tensor& input, const at::Tensor&) {
+      return block.forward(input, at);
     });
   };
   // What is called when the gradient of what a unit gives is complete: all units behind are done by then, as autograd
@@ -96,17 +118,49 @@ at::Tensor Model::hidden(const at::Tensor& ids, const ForwardOptions& options) {
     will_need(x, unit);
   };
   for (size_t i = 0; i < prelude_.size(); ++i) {
-    in_unit(
-        [&] { return run(prelude_[i], options.cache ? &options.cache->prelude(static_cast<int64_t>(i)) : nullptr); });
+    in_unit([&] { return run(prelude_[i], places.prelude(static_cast<int64_t>(i))); });
   }
   in_unit([&] {
-    return recurrent_.forward(x, loops, positions, options.recompute, options.cache, options.observer, hooks);
+    return options.adaptive ? recurrent_.adaptive(x, loops, places, options.observer)
+                            : recurrent_.forward(x, loops, places, options.recompute, options.observer, hooks);
   });
   for (size_t i = 0; i < coda_.size(); ++i) {
-    in_unit([&] { return run(coda_[i], options.cache ? &options.cache->coda(static_cast<int64_t>(i)) : nullptr); });
+    in_unit([&] { return run(coda_[i], places.coda(static_cast<int64_t>(i))); });
   }
-  if (options.cache != nullptr) options.cache->advance(t_count);
+  for (KvCache& c : caches) c.advance(t_count);
   return rms_norm(x, norm_);
+}
+
+void Model::hidden_by_loops(const at::Tensor& ids, std::span<const int64_t> counts, const HiddenSink& sink,
+                            const LoopObserver* observer) {
+  TORCH_CHECK(
+      !counts.empty() && std::adjacent_find(counts.begin(), counts.end(), std::greater_equal<>()) == counts.end(),
+      "loop counts must rise");
+  check_loops(counts.front());
+  check_input(ids, 0, config_);
+  const at::NoGradGuard no_grad;
+  const Places places(rotary_.slice(0, ids.size(1)), nullptr);
+  at::Tensor x = of_type(embedding(ids, embed_), store_.compute_dtype());
+  for (size_t i = 0; i < prelude_.size(); ++i) x = prelude_[i].forward(x, places.prelude(static_cast<int64_t>(i)));
+
+  const auto finished = [&](const at::Tensor& output) {
+    at::Tensor y = output.to(x.scalar_type());
+    for (size_t i = 0; i < coda_.size(); ++i) y = coda_[i].forward(y, places.coda(static_cast<int64_t>(i)));
+    return rms_norm(y, norm_);
+  };
+  size_t next = 0;
+  const LoopObserver watch = [&](const LoopReport& r) {
+    if (observer != nullptr) (*observer)(r);
+    if (r.loop + 1 == counts[next]) {
+      sink(next, finished(r.output));
+      ++next;
+    }
+  };
+  const at::Tensor last = recurrent_.forward(x, counts.back(), places, Recompute::none, &watch);
+  if (next == counts.size()) return;
+  // Every position had halted: more loops change nothing.
+  const at::Tensor all_halted = finished(last);
+  for (; next < counts.size(); ++next) sink(next, all_halted);
 }
 
 at::Tensor Model::logits(const at::Tensor& hidden_states) const { return linear(hidden_states, embed_); }
@@ -122,6 +176,11 @@ at::Tensor Model::injection_decay_values() const {
   const at::NoGradGuard no_grad;
   return injection_decay(store_.leaf("recurrent.injection.log_A").value,
                          store_.leaf("recurrent.injection.log_dt").value);
+}
+
+std::unique_ptr<Model> inference_model(const ModelConfig& config, at::Device device, at::ScalarType weights) {
+  const bool widened = device.is_cpu() && weights == at::kBFloat16;
+  return std::make_unique<Model>(config, device, widened ? at::kFloat : weights, weights, false);
 }
 
 std::pair<double, double> Model::spectral_radius() const {

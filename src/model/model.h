@@ -4,19 +4,29 @@
 #include "model/recurrent.h"
 #include "model/unit_hooks.h"
 
+#include <functional>
+#include <memory>
+#include <span>
+
 namespace mythos {
 
 struct ForwardOptions {
   int64_t n_loops = 0;  ///< 0: the configuration's max_loop_iters; may exceed it
   Recompute recompute = Recompute::none;
   KvCache* cache = nullptr;  ///< with a cache every loop runs, and positions go on from its length
+  /// Instead of `cache`: one for each row of ids, whose texts may have different lengths.
+  std::span<KvCache> caches = {};
+  /// One token of each row with a cache: its loops end when it halts. See RecurrentBlock::adaptive.
+  bool adaptive = false;
   const LoopObserver* observer = nullptr;
   UnitHooks* hooks = nullptr;  ///< without a cache only; alive until the backward pass is over
 };
 
 class Model {
  public:
-  /// Parameters are zero until initialize() or a checkpoint fills them.
+  /// Parameters are zero until initialize() or a checkpoint fills them. `compute` is the type of the activations, and
+  /// of the weights while training; `master` that of the parameters as they are stored. Without gradients the ops take
+  /// the stored ones: bfloat16 weights with float activations decode in half the time on a CPU.
   Model(const ModelConfig& config, at::Device device, at::ScalarType compute, at::ScalarType master, bool gradients,
         const Partition& partition = {});
   Model(const Model&) = delete;
@@ -31,6 +41,13 @@ class Model {
   /// ids: int64 [B, T] -> the normalised hidden states the head reads, [B, T, D]. Throws Error for ids outside the
   /// vocabulary, and where positions would exceed max_seq_len.
   at::Tensor hidden(const at::Tensor& ids, const ForwardOptions& options = {});
+  /// Gets counts[i]'s hidden states: (i, hidden).
+  using HiddenSink = std::function<void(size_t, const at::Tensor&)>;
+  /// What hidden() gives with each of `counts` loops (rising, at least 1), bit for bit, from one pass: prelude and
+  /// loops run once, coda and norm once for every count. `sink` gets them in turn while the loop runs, so that no two
+  /// of them need memory at once. No gradient flows. `observer` may be null.
+  void hidden_by_loops(const at::Tensor& ids, std::span<const int64_t> counts, const HiddenSink& sink,
+                       const LoopObserver* observer = nullptr);
   /// hidden [.., D] -> logits [.., V].
   [[nodiscard]] at::Tensor logits(const at::Tensor& hidden) const;
   /// Cross-entropy summed over targets [B, T] and divided by `denominator`: see linear_cross_entropy. Throws Error for
@@ -52,5 +69,9 @@ class Model {
   std::vector<DenseBlock> prelude_, coda_;
   RecurrentBlock recurrent_;
 };
+
+/// A model without gradients whose weights are stored as `weights`. Computed in the same type; in float for bfloat16 on
+/// the CPU, where that is exact and faster.
+std::unique_ptr<Model> inference_model(const ModelConfig& config, at::Device device, at::ScalarType weights);
 
 }  // namespace mythos

@@ -172,17 +172,22 @@ at::Tensor unwatched(const at::Tensor& t) { return t.variable_data(); }
 
 }  // namespace
 
+// Without gradients: norms, the router, the looped block's small ones are widened once and not for every token.
+constexpr int64_t small_leaf = 64 << 10;
+
 ParameterStore::ParameterStore(const ModelConfig& config, at::Device device, at::ScalarType compute,
                                at::ScalarType master, bool gradients, const Partition& partition)
     : layout_(flat_layout(config)), partition_(partition), device_(device), compute_(compute), master_(master) {
   const auto options = at::TensorOptions(device);
   const bool same = compute == master;
+  // Without gradients the ops take the large weights as they are stored.
+  const auto whole_type = gradients ? compute : master;
   for (size_t u = 0; u < layout_.units.size(); ++u) {
     const auto& unit = layout_.units[u];
     const int64_t whole = partition_.parts * shard(u);
     const auto own = [&](const at::Tensor& t) { return t.narrow(0, own_begin(u), shard(u)); };
-    whole_values_.push_back(at::zeros({whole}, options.dtype(compute)));
-    const bool shared = same && !partition_.transient;
+    whole_values_.push_back(at::zeros({whole}, options.dtype(whole_type)));
+    const bool shared = whole_type == master && !partition_.transient;
     values_.push_back(shared ? own(whole_values_[u]) : at::zeros({shard(u)}, options.dtype(master)));
     if (gradients) {
       whole_gradients_.push_back(at::zeros({whole}, options.dtype(compute)));
@@ -192,6 +197,7 @@ ParameterStore::ParameterStore(const ModelConfig& config, at::Device device, at:
     for (const auto& leaf : unit.leaves) {
       Weight w;
       w.value = whole_values_[u].narrow(0, leaf.offset, leaf.numel()).view(leaf.shape).detach();
+      if (!gradients && !same && leaf.numel() <= small_leaf) w.value = at::zeros(leaf.shape, options.dtype(compute));
       if (gradients) {
         w.grad = whole_gradients_[u].narrow(0, leaf.offset, leaf.numel()).view(leaf.shape);
         w.value.set_requires_grad(true);
@@ -248,6 +254,11 @@ void ParameterStore::refresh_compute(size_t unit) {
   if (whole.storage().nbytes() == 0) return;  // not held
   const at::Tensor own = whole.narrow(0, own_begin(unit), shard(unit));
   if (own.data_ptr() != values_[unit].data_ptr()) own.copy_(values_[unit]);
+  if (compute_ == whole.scalar_type()) return;
+  for (const LeafLayout& leaf : layout_.units[unit].leaves) {
+    at::Tensor value = leaves_.at(leaf.name).value;
+    if (value.scalar_type() == compute_) value.copy_(whole.narrow(0, leaf.offset, leaf.numel()).view(leaf.shape));
+  }
 }
 
 void ParameterStore::flush_gradients() {

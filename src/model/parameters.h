@@ -63,7 +63,8 @@ struct Partition {
 /// `compute` dtype, which share the master's storage where the two dtypes are equal.
 class ParameterStore {
  public:
-  /// Zero-filled. Without gradients (inference) no gradient buffers exist.
+  /// Zero-filled. Without gradients (inference) no gradient buffers exist, and leaves are the master values, whatever
+  /// `compute`.
   ParameterStore(const ModelConfig& config, at::Device device, at::ScalarType compute, at::ScalarType master,
                  bool gradients, const Partition& partition = {});
 

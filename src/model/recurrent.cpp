@@ -3,6 +3,8 @@
 #include "kernels/linear.h"
 #include "kernels/rms_norm.h"
 
+#include <numeric>
+
 namespace mythos {
 
 RecurrentBlock::RecurrentBlock(const ModelConfig& c, const ParameterStore& store, at::Tensor router_bias)
@@ -23,27 +25,34 @@ RecurrentBlock::RecurrentBlock(const ModelConfig& c, const ParameterStore& store
       attn_(c, store, "recurrent.block.attn."),
       experts_(c, store, "recurrent.block.ffn.", std::move(router_bias)) {}
 
-at::Tensor RecurrentBlock::loop(const at::Tensor& h, const at::Tensor& e, int64_t t,
-                                const RotaryTable::Slice& positions, CacheEntry* cache, at::Tensor* chosen) {
+at::Tensor RecurrentBlock::loop(const at::Tensor& h, const at::Tensor& e, int64_t t, const std::vector<Place>& places,
+                                at::Tensor* chosen) {
   const at::Tensor c = loop_norm(h, signals_.at(t), e, norm_);
-  const at::Tensor x = c + attn_.forward(rms_norm(c, attn_norm_), positions, cache);
+  const at::Tensor x = c + attn_.forward(rms_norm(c, attn_norm_), places);
   const at::Tensor u = x + experts_.forward(rms_norm(x, ffn_norm_), chosen);
   // The weights' row of this loop; loops beyond the trained ones reuse the last row.
   const at::Tensor scale = lora_scale_.value.select(0, std::min(t, max_loops_ - 1));
-  const at::Tensor lora = at::matmul(linear(u, lora_down_) * scale, lora_b_.value);
+  const at::Tensor lora = at::matmul(linear(u, lora_down_) * scale, of_type(lora_b_.value, u.scalar_type()));
   return injection(h, e, u, lora, log_a_, log_dt_, b_);
 }
 
-at::Tensor RecurrentBlock::forward(const at::Tensor& e, int64_t n_loops, const RotaryTable::Slice& positions,
-                                   Recompute recompute, KvCache* cache, const LoopObserver* observer,
-                                   UnitHooks* hooks) {
+namespace {
+
+HaltingState nobody_halted(const at::Tensor& out) {
+  return {at::zeros({out.size(0), out.size(1)}, out.options()),
+          at::zeros({out.size(0), out.size(1)}, out.options().dtype(at::kBool))};
+}
+
+}  // namespace
+
+at::Tensor RecurrentBlock::forward(const at::Tensor& e, int64_t n_loops, const Places& places, Recompute recompute,
+                                   const LoopObserver* observer, UnitHooks* hooks) {
   const auto wide = e.options().dtype(accumulate_type(e.scalar_type()));
   const bool again =
-      recompute == Recompute::loop && cache == nullptr && at::GradMode::is_enabled() && e.requires_grad();
-  HaltingState halting{at::zeros({e.size(0), e.size(1)}, wide),
-                       at::zeros({e.size(0), e.size(1)}, wide.dtype(at::kBool))};
+      recompute == Recompute::loop && !places.cached() && at::GradMode::is_enabled() && e.requires_grad();
   at::Tensor h = e;
   at::Tensor out = at::zeros(e.sizes(), wide);
+  HaltingState halting = nobody_halted(out);
   for (int64_t t = 0; t < n_loops; ++t) {
     at::Tensor chosen;
     at::Tensor* const wanted = observer != nullptr ? &chosen : nullptr;
@@ -52,23 +61,67 @@ at::Tensor RecurrentBlock::forward(const at::Tensor& e, int64_t n_loops, const R
       bool first = true;
       h = recomputed(
           h, e,
-          RecomputedBody([this, t, positions, wanted, first](const at::Tensor& state, const at::Tensor& input) mutable {
+          RecomputedBody([this, t, places, wanted, first](const at::Tensor& state, const at::Tensor& input) mutable {
             at::Tensor* const out_chosen = first ? wanted : nullptr;
             first = false;
-            return loop(state, input, t, positions, nullptr, out_chosen);
+            return loop(state, input, t, places.loop(t), out_chosen);
           }));
     } else {
-      h = loop(h, e, t, positions, cache != nullptr ? &cache->loop(t) : nullptr, wanted);
+      h = loop(h, e, t, places.loop(t), wanted);
     }
     const ActStep act = act_step(h, out, halting, halt_, halt_bias_, threshold_);
     out = act.out;
-    if (observer != nullptr) (*observer)({t, h.detach(), act.p.detach(), act.weight.detach(), chosen});
+    if (observer != nullptr) (*observer)({t, h.detach(), act.p.detach(), act.weight.detach(), chosen, out.detach()});
     // Worth a look only on the CPU: elsewhere it would wait for the device, and the result is the same without.
-    if (cache != nullptr || t + 1 == n_loops || !h.device().is_cpu()) continue;
+    if (places.cached() || t + 1 == n_loops || !h.device().is_cpu()) continue;
     const bool halted = halting.halted.all().item<bool>();
     if (hooks != nullptr ? hooks->all_halted(halted) : halted) break;
   }
   return out.to(e.scalar_type());
+}
+
+at::Tensor RecurrentBlock::adaptive(const at::Tensor& e_all, int64_t n_loops, const Places& all,
+                                    const LoopObserver* observer) {
+  TORCH_CHECK(e_all.size(1) == 1 && all.cached() && static_cast<int64_t>(all.size()) == e_all.size(0),
+              "adaptive loops are for one token of each text with a cache");
+  at::Tensor result = at::empty_like(e_all);
+  // What still runs: rows of e_all, and everything of theirs.
+  std::vector<int64_t> rows(all.size());
+  std::iota(rows.begin(), rows.end(), 0);
+  Places places = all;
+  at::Tensor e = e_all, h = e_all;
+  at::Tensor out = at::zeros(e.sizes(), e.options().dtype(accumulate_type(e.scalar_type())));
+  HaltingState halting = nobody_halted(out);
+  for (int64_t t = 0; !rows.empty(); ++t) {
+    at::Tensor chosen;
+    h = loop(h, e, t, places.loop(t), observer != nullptr ? &chosen : nullptr);
+    const ActStep act = act_step(h, out, halting, halt_, halt_bias_, threshold_);
+    out = act.out;
+    if (observer != nullptr) (*observer)({t, h, act.p, act.weight, chosen, out});
+    std::vector<int64_t> running, still;  // indices into rows, and the rows
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const auto row = static_cast<int64_t>(i);
+      if (t + 1 < n_loops && !halting.halted[row][0].item<bool>()) {
+        running.push_back(row);
+        still.push_back(rows[i]);
+        continue;
+      }
+      result.select(0, rows[i]).copy_(out.select(0, row));
+      for (int64_t later = t + 1; later < n_loops; ++later) {
+        KvCache& cache = places.cache(i);
+        (void)cache.loop(later);  // entries are made on demand, and making one may move the others
+        cache.loop(later).append_newest_of(cache.loop(t));
+      }
+    }
+    if (running.size() == rows.size()) continue;
+    rows = still;
+    places = places.of(running);
+    const at::Tensor keep = at::tensor(running, at::TensorOptions(e.device()).dtype(at::kLong));
+    const auto kept = [&keep](const at::Tensor& x) { return x.index_select(0, keep); };
+    e = kept(e), h = kept(h), out = kept(out);
+    halting = {kept(halting.cumulative), kept(halting.halted)};
+  }
+  return result;
 }
 
 }  // namespace mythos

@@ -18,6 +18,9 @@ struct LoopReport {
   at::Tensor halt_p;   ///< halting probability, [B, T]
   at::Tensor weight;   ///< weight of this loop's state in the output, [B, T]
   at::Tensor experts;  ///< chosen experts, int64 [B*T, K]
+  /// The weighted sum of the states so far, [B, T, D], fp32 at least: in the model's type it is what forward() gives
+  /// with this many loops.
+  at::Tensor output;
 };
 using LoopObserver = std::function<void(const LoopReport&)>;
 
@@ -28,13 +31,18 @@ class RecurrentBlock {
   /// e: the prelude's output, [B, T, D]. Returns the ACT-weighted sum of the loops' states. Stops early only where
   /// every position has halted and there is no cache: the result is the same. `hooks` say whether that is so of all
   /// processes, and may be null.
-  [[nodiscard]] at::Tensor forward(const at::Tensor& e, int64_t n_loops, const RotaryTable::Slice& positions,
-                                   Recompute recompute, KvCache* cache, const LoopObserver* observer,
-                                   UnitHooks* hooks = nullptr);
+  [[nodiscard]] at::Tensor forward(const at::Tensor& e, int64_t n_loops, const Places& places, Recompute recompute,
+                                   const LoopObserver* observer, UnitHooks* hooks = nullptr);
+
+  /// The same for one new token of each text, whose loops end when it halts: e [B, 1, D], a place with a cache for each
+  /// row. The caches of the loops that a token does without get what the last one it ran put into its own, so that
+  /// later tokens, which may run longer, find it there. `observer` sees the texts that still run.
+  [[nodiscard]] at::Tensor adaptive(const at::Tensor& e, int64_t n_loops, const Places& places,
+                                    const LoopObserver* observer);
 
  private:
-  [[nodiscard]] at::Tensor loop(const at::Tensor& h, const at::Tensor& e, int64_t t,
-                                const RotaryTable::Slice& positions, CacheEntry* cache, at::Tensor* chosen);
+  [[nodiscard]] at::Tensor loop(const at::Tensor& h, const at::Tensor& e, int64_t t, const std::vector<Place>& places,
+                                at::Tensor* chosen);
 
   int64_t max_loops_;
   double threshold_;

@@ -73,7 +73,7 @@ class Catalogue {
   [[nodiscard]] const std::vector<Instance>& instances() const { return instances_; }
   [[nodiscard]] const AssumedSpeed& assumed() const { return assumed_; }
   [[nodiscard]] const ReferenceSpeed& reference() const { return reference_; }
-  /// "2026-08-17": when its prices were looked up.
+  /// "2026-07-20": the date its prices are of.
   [[nodiscard]] const std::string& dated() const { return dated_; }
 
  private:

@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 namespace mythos {
 namespace {
@@ -129,6 +130,13 @@ class GoldenCheck {
     compare("loop_experts", at::stack(experts), tensor(file_, "loop_experts"), 0);
     compare("recurrent_out", weighted, tensor(file_, "recurrent_out"), tolerance_.one_step);
     compare("logits", model_.logits(h), tensor(file_, "logits"), tolerance_.one_step);
+    std::vector<int64_t> counts(static_cast<size_t>(loops_));
+    std::iota(counts.begin(), counts.end(), 1);
+    model_.hidden_by_loops(ids_, counts, [&](size_t i, const at::Tensor& hidden) {
+      compare(fmt::format("{} loops in one pass", counts[i]), hidden, model_.hidden(ids_, {.n_loops = counts[i]}), 0);
+      if (counts[i] == loops_)
+        compare("logits in one pass", model_.logits(hidden), tensor(file_, "logits"), tolerance_.one_step);
+    });
   }
 
   void greedy() {

@@ -26,9 +26,9 @@ struct GoldenTolerance {
 GoldenTolerance golden_tolerance(at::ScalarType type);
 
 /// Runs the model of a golden file (safetensors with `golden` metadata: weights, inputs, expected values) on this
-/// device in this dtype and compares parameter count, loop states, halting probabilities, chosen experts, logits, loss,
-/// every gradient (with and without recomputation), five optimizer steps and a greedy decode with cache. Nothing for a
-/// file without that metadata. Throws Error for one that cannot be read.
+/// device in this dtype and compares parameter count, loop states, halting probabilities, chosen experts, logits (also
+/// those of every loop count in one pass), loss, every gradient (with and without recomputation), five optimizer steps
+/// and a greedy decode with cache. Nothing for a file without that metadata. Throws Error for one that cannot be read.
 std::optional<std::vector<GoldenFinding>> check_golden(const std::filesystem::path& path, at::Device device,
                                                        at::ScalarType type, const GoldenTolerance& tolerance);
 

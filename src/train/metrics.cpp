@@ -36,8 +36,8 @@ std::string log_line(const StepMetrics& m) {
   if (m.price_per_hour > 0) line += fmt::format(" | ${:.0f} so far", m.price_per_hour * m.hours_so_far);
   line += fmt::format(" | data wait {:.1f}%", 100 * m.data_wait);
   if (m.watched) {
-    line += fmt::format(" | experts {:.2f}x | halt {:.2f} of {}", m.watched->max_over_mean(), m.watched->mean_loops,
-                        m.loops);
+    line += fmt::format(" | experts {:.2f}x | halt {:.2f} of {}", m.watched->experts.max_over_mean(),
+                        m.watched->mean_loops, m.loops);
   }
   return line;
 }

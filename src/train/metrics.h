@@ -4,7 +4,7 @@
 #include "base/append_file.h"
 #include "base/json.h"
 #include "config/batch_plan.h"
-#include "train/loop_statistics.h"
+#include "infer/loop_summary.h"
 
 #include <cstdint>
 #include <filesystem>

@@ -70,12 +70,12 @@ void Reporter::step(const StepMetrics& m, double seconds) {
                                  {"speed/memory_bytes", static_cast<double>(m.memory_bytes)}};
   if (m.watched) {
     const LoopSummary& w = *m.watched;
-    line["experts"] = experts_json(w);
+    line["experts"] = experts_json(w.experts);
     line["halting"] = halting_json(w);
-    curves.emplace_back("experts/max_over_mean", w.max_over_mean());
-    curves.emplace_back("experts/unused", static_cast<double>(w.unused()));
-    for (size_t e = 0; e < w.expert_share.size(); ++e) {
-      curves.emplace_back(fmt::format("experts_share/{:02}", e), w.expert_share[e]);
+    curves.emplace_back("experts/max_over_mean", w.experts.max_over_mean());
+    curves.emplace_back("experts/unused", static_cast<double>(w.experts.unused()));
+    for (size_t e = 0; e < w.experts.share.size(); ++e) {
+      curves.emplace_back(fmt::format("experts_share/{:02}", e), w.experts.share[e]);
     }
     curves.emplace_back("halting/mean_loops", w.mean_loops);
     for (size_t t = 0; t < w.halted_by_loop.size(); ++t) {

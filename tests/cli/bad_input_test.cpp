@@ -113,9 +113,23 @@ TEST_F(BadInputTest, PromptsAndTokens) {
   refused({"generate", checkpoint(), "x", "--dtype", "float8"}, 2, {"float8"});
   refused({"eval", checkpoint(), "--loops", "1,,2"}, 2, {"--loops"});
   refused({"eval", checkpoint(), "--loops", "0,1"}, 2, {"--loops"});
+  refused({"eval", checkpoint(), "--loops", "1,99999999"}, 2, {"--loops names 99999999"});
   refused({"tokenizer", "decode", "--tokenizer", tokenizer(), "320"}, 2, {"id 320", "320 ids"});
   refused({"tokenizer", "decode", "--tokenizer", tokenizer(), "99999999999999999999"}, 2, {});
   refused({"tokenizer", "train", tiny().text(), "--vocab", "100", "--out", "t.json"}, 2, {"257"});
+}
+
+TEST_F(BadInputTest, FilesOfAnEvaluation) {
+  const std::string task = file("task.jsonl", "{\"question\": \"a\", \"choices\": [\"b\", \"c\"], \"answer\": 2}\n");
+  refused({"eval", checkpoint(), "--task", task}, 2, {"task.jsonl:1: 'answer' is 2"});
+  refused({"eval", checkpoint(), "--task", file("nothing.jsonl", "\n")}, 2, {"nothing.jsonl has no question"});
+  refused({"eval", checkpoint(), "--task", "none.jsonl"}, 2, {"no task file none.jsonl"});
+  refused({"eval", checkpoint(), "--prompts", "none.txt"}, 2, {"none.txt"});
+  refused({"eval", checkpoint(), "--prompts", file("blank.txt", " \n")}, 2, {"blank.txt has no prompt"});
+  refused({"eval", checkpoint(), "--prompts", file("long.txt", "The\n" + std::string(65, '7') + "\n")}, 2,
+          {"long.txt:2: a prompt of", "64 positions"});
+  refused({"eval", checkpoint(), "--html", "none/page.html"}, 2, {"none/page.html", "no folder none"});
+  refused({"eval", checkpoint(), "--html", "."}, 2, {"is a folder"});
 }
 
 TEST_F(BadInputTest, CheckpointsThatAreDamagedOrOfSomethingElse) {

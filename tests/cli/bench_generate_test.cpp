@@ -22,7 +22,9 @@ class BenchGenerateTest : public CliTest {
 
 TEST_F(BenchGenerateTest, WeightsAndPromptOfFilesAreTheOnesUsed) {
   const Json fresh = json_of(with({"--seed", "9", "--prompt-len", "4", "--new-tokens", "6", "--loops", "3"}));
-  for (const char* key : {"tokens_per_s", "prefill_s", "peak_rss_bytes"}) EXPECT_GT(fresh[key].get<double>(), 0) << key;
+  for (const char* key : {"tokens_per_s", "prefill_s", "peak_rss_bytes", "read_bytes_per_s", "weight_bytes_per_token",
+                          "read_limit_tokens_per_s", "fraction_of_limit"})
+    EXPECT_GT(fresh[key].get<double>(), 0) << key;
   EXPECT_EQ(fresh["ids"].size(), 6U);
   EXPECT_EQ(fresh["token_seconds"].size(), 5U);
   EXPECT_EQ(fresh["prompt_tokens"], 4);

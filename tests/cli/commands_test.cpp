@@ -101,10 +101,51 @@ TEST_F(CommandsTest, EvalHasTheContractsKeys) {
     if (metrics.contains("held_out")) measured = metrics["held_out"]["loss"];
   }
   EXPECT_NEAR(json["loss"].get<double>(), measured, 1e-5);
+  EXPECT_EQ(json["experts_by_loop"].size(), 5U);
+  EXPECT_EQ(json["halting"]["halts_in_loop"].size(), 5U);
+  for (const char* key : {"loss_standard_error", "bits_per_byte_standard_error", "accuracy", "accuracy_standard_error"})
+    EXPECT_GT(json[key].get<double>(), 0) << key;
+  EXPECT_EQ(json["standard_errors_by"], "document");
+  double channels = 0;
+  for (const Json& n : json["spectral_radius_histogram"]["counts"]) channels += n.get<double>();
+  EXPECT_EQ(channels, 16);
   const Outcome text = run({"eval", run_dir()});
   EXPECT_EQ(text.code, 0) << text.err;
-  for (const char* part : {"rho(A)", "perplexity", "bits per byte", "(trained with)"})
+  EXPECT_TRUE(text.out.starts_with("checkpoint   step 12, "));
+  for (const char* part : {"rho(A)", "perplexity", "bits per byte", "top-1", "halting", "experts", "(trained with)"})
     EXPECT_NE(text.out.find(part), std::string::npos) << text.out;
+}
+
+TEST_F(CommandsTest, EvalTasksPromptsAndPage) {
+  const std::string task = (folder_ / "task.jsonl").string(), prompts = (folder_ / "prompts.txt").string();
+  write_text(task, R"({"question": "The old river", "choices": ["finds the stone", "7 7 7"], "answer": 0}
+{"question": "The king", "choices": ["opens", "leaves", "the"], "answer": 1}
+)");
+  write_text(prompts, "The <old>\n\n  \r\nA ship\r\n");
+  const std::string page = (folder_ / "page.html").string();
+  const std::vector<std::string> arguments = {"eval",      checkpoint(), "--task", task,       "--task",
+                                              task,        "--loops",    "1,3",    "--prompt", "The bird",
+                                              "--prompts", prompts,      "--html", page};
+  auto with_json = arguments;
+  with_json.emplace_back("--json");
+  const Json json = json_of(with_json);
+  ASSERT_EQ(json["tasks"].size(), 2U);
+  EXPECT_EQ(json["tasks"][0]["questions"], 2);
+  EXPECT_NEAR(json["tasks"][0]["chance"].get<double>(), (0.5 + 1.0 / 3) / 2, 1e-12);
+  EXPECT_EQ(json["tasks"][0]["loops"], 2) << "what it was trained with";
+  EXPECT_EQ(json["tasks"][0]["by_loops"][1]["loops"], 3);
+  ASSERT_EQ(json["samples"].size(), 3U);
+  EXPECT_EQ(json["samples"][1]["prompt"], "The <old>");
+  EXPECT_EQ(json["samples"][2]["prompt"], "A ship");
+  const std::string html = read_file(page);
+  EXPECT_NE(html.find("The &lt;old&gt;"), std::string::npos);
+  EXPECT_NE(html.find("</html>"), std::string::npos);
+  const Outcome text = run(arguments);
+  EXPECT_EQ(text.code, 0) << text.err;
+  for (const char* part : {"task.jsonl: 2 questions", "acc_norm", "sample       A ship|"})
+    EXPECT_NE(text.out.find(part), std::string::npos) << text.out;
+  const Json one = json_of({"eval", checkpoint(), "--task", task, "--questions", "1", "--loops", "1", "--json"});
+  EXPECT_EQ(one["tasks"][0]["questions"], 1);
 }
 
 TEST_F(CommandsTest, EvalOnOtherText) {

@@ -26,21 +26,27 @@ class EvaluateTest : public ::testing::Test {
   }
 
   struct Sums {
-    double nll = 0;
+    double nll = 0, hits = 0;
     int64_t tokens = 0;
     int64_t bytes = 0;
+    // By document: its tokens, their likelihood, hits and bytes.
+    std::vector<double> tokens_of, nll_of, hits_of, bytes_of;
   };
   // Window by window, one at a time, over the softmax of all logits in double.
   Sums straight(const EvaluationOptions& o) {
     const at::NoGradGuard no_grad;
     std::vector<int64_t> ids;
+    std::vector<size_t> document;
     const auto end = tokenizer_.end_of_text().value();
     if (o.document_separator) ids.push_back(end);
-    for (const auto& d : documents_) {
-      for (const int32_t id : tokenizer_.encode(d)) ids.push_back(id);
+    document.resize(ids.size());
+    for (size_t d = 0; d < documents_.size(); ++d) {
+      for (const int32_t id : tokenizer_.encode(documents_[d])) ids.push_back(id);
       if (o.document_separator) ids.push_back(end);
+      document.resize(ids.size(), d);
     }
     Sums s;
+    for (auto* v : {&s.tokens_of, &s.nll_of, &s.hits_of, &s.bytes_of}) v->resize(documents_.size());
     for (size_t begin = 0; begin + 1 < ids.size(); begin += static_cast<size_t>(o.seq_len)) {
       const size_t n = std::min(static_cast<size_t>(o.seq_len), ids.size() - 1 - begin);
       const at::Tensor input = at::tensor(std::vector<int64_t>(ids.begin() + static_cast<ptrdiff_t>(begin),
@@ -48,14 +54,21 @@ class EvaluateTest : public ::testing::Test {
                                           at::kLong)
                                    .unsqueeze(0);
       const at::Tensor p = model_->logits(model_->hidden(input, {.n_loops = o.n_loops})).to(at::kDouble).softmax(-1);
-      const at::Tensor targets = at::tensor(std::vector<int64_t>(ids.begin() + static_cast<ptrdiff_t>(begin) + 1,
-                                                                 ids.begin() + static_cast<ptrdiff_t>(begin + n) + 1),
-                                            at::kLong);
-      s.nll -= p[0].gather(1, targets.unsqueeze(1)).log().sum().item<double>();
       s.tokens += static_cast<int64_t>(n);
       for (size_t i = begin + 1; i <= begin + n; ++i) {
         const auto id = static_cast<int32_t>(ids[i]);
-        s.bytes += id == end ? 2 : static_cast<int64_t>(tokenizer_.token_bytes(id).size());
+        const at::Tensor here = p[0][static_cast<int64_t>(i - begin) - 1];
+        const double nll = -std::log(here[id].item<double>());
+        const double hit = here.argmax().item<int64_t>() == id ? 1 : 0;
+        const int64_t bytes = id == end ? 2 : static_cast<int64_t>(tokenizer_.token_bytes(id).size());
+        s.nll += nll;
+        s.hits += hit;
+        s.bytes += bytes;
+        const size_t d = document[i];
+        s.tokens_of[d] += 1;
+        s.nll_of[d] += nll;
+        s.hits_of[d] += hit;
+        s.bytes_of[d] += static_cast<double>(bytes);
       }
     }
     return s;
@@ -81,7 +94,87 @@ TEST_F(EvaluateTest, EqualsTheSoftmaxOfAllLogitsWindowByWindow) {
       EXPECT_NEAR(e.loss, s.nll / static_cast<double>(s.tokens), 2e-6);
       EXPECT_NEAR(e.perplexity(), std::exp(e.loss), 1e-9);
       EXPECT_NEAR(e.bits_per_byte(), s.nll / std::log(2.0) / static_cast<double>(s.bytes), 2e-6);
+      EXPECT_NEAR(e.accuracy, s.hits / static_cast<double>(s.tokens), 1e-12);
+      EXPECT_FALSE(e.by_window);
+      EXPECT_EQ(e.clusters, static_cast<int64_t>(documents_.size()));
+      // Linearised, by document.
+      const auto error = [](const std::vector<double>& y, const std::vector<double>& x) {
+        double sum_y = 0, sum_x = 0, squares = 0;
+        for (size_t d = 0; d < x.size(); ++d) {
+          sum_y += y[d];
+          sum_x += x[d];
+        }
+        for (size_t d = 0; d < x.size(); ++d) squares += std::pow(y[d] - sum_y / sum_x * x[d], 2);
+        const auto n = static_cast<double>(x.size());
+        return std::sqrt(n / (n - 1) * squares) / sum_x;
+      };
+      EXPECT_NEAR(e.loss_error.value(), error(s.nll_of, s.tokens_of), 2e-6);
+      EXPECT_NEAR(e.bits_per_byte_error.value(), error(s.nll_of, s.bytes_of) / std::log(2.0), 2e-6);
+      EXPECT_NEAR(e.accuracy_error.value(), error(s.hits_of, s.tokens_of), 1e-9);
+      EXPECT_NEAR(e.perplexity_error().value(), e.perplexity() * e.loss_error.value(), 1e-9);
     }
+  }
+}
+
+TEST_F(EvaluateTest, ASweepIsWhatEachCountGivesAlone) {
+  const EvaluationOptions o{.seq_len = 23, .batch = 4, .document_separator = true, .n_loops = 3};
+  const std::vector<int64_t> counts = {5, 1, 2};
+  double last_share = 0;
+  const LoopSweep sweep =
+      sweep_loops(*model_, tokenizer_, documents_, counts, o, [&](double share) { last_share = share; });
+  EXPECT_EQ(last_share, 1);
+  EXPECT_EQ(sweep.trained.loops, 3);
+  EXPECT_EQ(sweep.trained.difference, 0);
+  EXPECT_EQ(sweep.trained.difference_error, 0);
+  ASSERT_EQ(sweep.by_loops.size(), 3U);
+  for (const Evaluation& e : sweep.by_loops) {
+    EvaluationOptions alone = o;
+    alone.n_loops = e.loops;
+    const Evaluation one = evaluate(*model_, tokenizer_, documents_, alone);
+    EXPECT_EQ(e.loss, one.loss) << e.loops;
+    EXPECT_EQ(e.loss_error, one.loss_error);
+    EXPECT_EQ(e.accuracy, one.accuracy);
+    EXPECT_EQ(e.mean_loops, one.mean_loops);
+    EXPECT_EQ(e.never_halted, one.never_halted);
+    EXPECT_NEAR(e.difference, one.loss - sweep.trained.loss, 1e-12);
+    EXPECT_NE(e.difference, 0);
+    EXPECT_LT(e.difference_error.value(), e.loss_error.value()) << "the same text, so it cancels";
+  }
+  EXPECT_EQ(sweep.by_loops[0].loops, 1);
+  EXPECT_EQ(sweep.by_loops[2].loops, 5);
+  EXPECT_EQ(sweep.loops.halted_by_loop.size(), 5U);
+  EXPECT_EQ(sweep.loops.experts_by_loop.size(), 5U);
+}
+
+TEST_F(EvaluateTest, OneDocumentHasItsErrorByWindow) {
+  documents_ = {testing::joined(documents_)};
+  const Evaluation e = evaluate(*model_, tokenizer_, documents_, {.seq_len = 16});
+  EXPECT_TRUE(e.by_window);
+  EXPECT_EQ(e.documents, 1);
+  EXPECT_EQ(e.clusters, (e.tokens + 15) / 16);
+  EXPECT_GT(e.loss_error.value(), 0);
+  const Evaluation one = evaluate(*model_, tokenizer_, documents_, {.seq_len = 16, .max_tokens = 16});
+  EXPECT_FALSE(one.loss_error) << "of one window nothing is known";
+  EXPECT_TRUE(to_json(one)["loss_standard_error"].is_null());
+}
+
+TEST_F(EvaluateTest, DocumentsAreThoseThatWereReached) {
+  const auto first = static_cast<int64_t>(tokenizer_.encode(documents_[0]).size());
+  const Evaluation e =
+      evaluate(*model_, tokenizer_, documents_, {.seq_len = 16, .document_separator = true, .max_tokens = first + 2});
+  EXPECT_EQ(e.documents, 2);
+  EXPECT_EQ(e.clusters, 2);
+}
+
+TEST_F(EvaluateTest, TokensOutsideTheVocabularyAreAUsageError) {
+  config_.vocab_size = 260;
+  Model small(config_, at::kCPU, at::kFloat, at::kFloat, false);
+  try {
+    evaluate(small, tokenizer_, documents_, {.seq_len = 16});
+    ADD_FAILURE() << "no error";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ExitCode::usage);
+    EXPECT_NE(std::string(e.what()).find("260"), std::string::npos) << e.what();
   }
 }
 
@@ -106,7 +199,8 @@ TEST_F(EvaluateTest, DoesNotDependOnTheBatch) {
     EXPECT_EQ(many.tokens, one.tokens);
     EXPECT_EQ(many.bytes, one.bytes);
     EXPECT_NEAR(many.loss, one.loss, 1e-6) << batch;
-    EXPECT_NEAR(many.loss_error, one.loss_error, 1e-6) << batch;
+    EXPECT_NEAR(many.loss_error.value(), one.loss_error.value(), 1e-6) << batch;
+    EXPECT_EQ(many.accuracy, one.accuracy) << batch;
     EXPECT_NEAR(many.mean_loops, one.mean_loops, 1e-9) << batch;
   }
 }

@@ -194,6 +194,97 @@ TEST_F(GenerateTest, UndefinedWeightsAreAnErrorAndNotAToken) {
   }
 }
 
+TEST_F(GenerateTest, SeveralPromptsGiveWhatEachGivesAlone) {
+  const auto m = model();
+  GenerateOptions o;
+  o.max_new_tokens = 20;
+  o.sampling = {.temperature = 0};
+  std::vector<std::string> prompts;
+  for (int i = 0; i < 19; ++i)
+    prompts.push_back(std::string("The old river ").substr(0, static_cast<size_t>(i % 14) + 1));
+  std::vector<std::string> texts(prompts.size());
+  const auto all = generate_all(*m, *tokenizer, prompts, o, [&](size_t i, std::string_view p) { texts[i] += p; });
+  ASSERT_EQ(all.size(), prompts.size());
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    const auto alone = generate(*m, *tokenizer, prompts[i], o);
+    EXPECT_EQ(all[i].ids, alone.ids) << i;
+    EXPECT_EQ(all[i].text, alone.text);
+    EXPECT_EQ(texts[i], alone.text);
+    EXPECT_EQ(all[i].ended, alone.ended);
+    EXPECT_EQ(all[i].prompt_tokens, alone.prompt_tokens);
+  }
+  o.sampling = {.temperature = 1.5, .top_k = 0};
+  const auto drawn = generate_all(*m, *tokenizer, {"The", "The"}, o);
+  EXPECT_NE(drawn[0].ids, drawn[1].ids) << "each text has random numbers of its own";
+  EXPECT_EQ(drawn[0].ids, generate(*m, *tokenizer, "The", o).ids);
+  EXPECT_EQ(drawn[1].ids, generate_all(*m, *tokenizer, {"The", "The"}, o)[1].ids);
+}
+
+TEST_F(GenerateTest, APromptInPiecesGivesTheSameText) {
+  const auto m = model();
+  GenerateOptions o;
+  o.max_new_tokens = 12;
+  o.sampling.temperature = 0;
+  const auto whole = generate(*m, *tokenizer, "The silent king of the old river", o);
+  for (o.prompt_chunk = 1; o.prompt_chunk < 9; ++o.prompt_chunk)
+    EXPECT_EQ(generate(*m, *tokenizer, "The silent king of the old river", o).ids, whole.ids) << o.prompt_chunk;
+  o.prompt_chunk = 0;
+  usage_line([&] { generate(*m, *tokenizer, "The", o); });
+}
+
+TEST_F(GenerateTest, StopStringsEndTheTextBeforeThem) {
+  const auto m = model();
+  GenerateOptions o;
+  o.max_new_tokens = 40;
+  o.sampling.temperature = 0;
+  const auto whole = generate(*m, *tokenizer, "The old", o);
+  ASSERT_GT(whole.text.size(), 8U);
+  for (const size_t at : {size_t{0}, size_t{3}, whole.text.size() / 2}) {
+    const std::string stop = whole.text.substr(at, 3);
+    o.stop = {"never in this text", stop};
+    std::string streamed;
+    const auto g = generate(*m, *tokenizer, "The old", o, [&](std::string_view piece) { streamed += piece; });
+    EXPECT_EQ(g.text, whole.text.substr(0, whole.text.find(stop)));
+    EXPECT_EQ(streamed, g.text);
+    EXPECT_EQ(g.stopped_by, stop);
+    EXPECT_FALSE(g.ended);
+  }
+  o.stop = {"never in this text"};
+  EXPECT_EQ(generate(*m, *tokenizer, "The old", o).text, whole.text) << "what was held back comes in the end";
+  o.stop = {""};
+  const auto line = usage_line([&] { generate(*m, *tokenizer, "The old", o); });
+  EXPECT_NE(line.find("stop string is empty"), std::string::npos) << line;
+}
+
+TEST_F(GenerateTest, AdaptiveLoopsAreCountedAndStayWithinAll) {
+  const auto m = model();
+  for (const auto& [name, tensor] : m->parameters().named_values()) {
+    if (name == "recurrent.act.halt.bias") tensor.fill_(8);  // everything halts at once
+  }
+  GenerateOptions o;
+  o.max_new_tokens = 10;
+  o.sampling.temperature = 0;
+  EXPECT_DOUBLE_EQ(generate(*m, *tokenizer, "The", o).mean_loops, static_cast<double>(m->config().max_loop_iters));
+  o.adaptive = true;
+  const auto g = generate(*m, *tokenizer, "The", o);
+  ASSERT_GT(g.ids.size(), 1U);
+  EXPECT_LT(g.mean_loops, static_cast<double>(m->config().max_loop_iters));
+  EXPECT_GE(g.mean_loops, 1);
+}
+
+TEST(TextStream, HoldsBackWhatMayBecomeAStopString) {
+  std::vector<std::string> pieces;
+  TextStream stream({"END", "ENOUGH"}, [&](std::string_view piece) { pieces.emplace_back(piece); });
+  EXPECT_TRUE(stream.add("aE"));
+  EXPECT_TRUE(stream.add("N"));
+  EXPECT_TRUE(stream.add("xEEN"));
+  EXPECT_FALSE(stream.add("OUGH more"));
+  EXPECT_FALSE(stream.add("nothing"));
+  stream.finish();
+  EXPECT_EQ(pieces, (std::vector<std::string>{"a", "ENxE"}));
+  EXPECT_EQ(stream.stopped_by(), "ENOUGH");
+}
+
 TEST(IncompleteUtf8, CountsTheBytesOfACharacterThatIsNotWhole) {
   const std::string text = "a\u00e9\u65e5\U0001F600";
   const std::vector<size_t> expected = {0, 0, 1, 0, 1, 2, 0, 1, 2, 3, 0};

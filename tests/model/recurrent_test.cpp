@@ -116,7 +116,8 @@ class Loop : public testing::Test {
     const at::NoGradGuard no_grad;
     const auto& c = model_->config();
     const auto rows = RotaryTable(c.rotary_dim(), c.rope_theta, at::kCPU).slice(0, e_.size(1));
-    return block_->forward(e_, loops, rows, Recompute::none, cache, watched != nullptr ? &watched->observer : nullptr);
+    return block_->forward(e_, loops, Places(rows, cache), Recompute::none,
+                           watched != nullptr ? &watched->observer : nullptr);
   }
   static at::Tensor weighted_sum(const Watched& watched) {
     at::Tensor sum = at::zeros_like(watched.reports.at(0).state);

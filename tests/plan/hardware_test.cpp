@@ -29,19 +29,29 @@ bool holds(const std::string& text, const std::string& part) { return text.find(
 TEST(Hardware, TheBuiltInCatalogueIsWholeAndSound) {
   const Catalogue c = Catalogue::built_in();
   EXPECT_FALSE(c.dated().empty());
-  for (const char* name :
-       {"A10G", "L4", "L40S", "A100-40GB", "A100-80GB", "H100", "H200", "B200", "RTX 3090", "RTX 4090", "RTX 5090"}) {
+  for (const char* name : {"A10G", "L4", "L40S", "A100-40GB", "A100-80GB", "H100", "H100 PCIe", "H200", "B200",
+                           "RTX 3090", "RTX 4090", "RTX 5090"}) {
     EXPECT_GT(c.gpu(name).bf16_flops, 5e13) << name;
     EXPECT_GT(c.gpu(name).bandwidth, 1e11) << name;
   }
   const Gpu& l40s = c.gpu("l40s");
   EXPECT_EQ(l40s.memory_bytes >> 20, 46068);
   EXPECT_NEAR(l40s.bf16_flops, 362e12, 1e12);
-  for (const char* family : {"g5.", "g6.", "g6e.", "p4d.", "p5."}) {
-    bool found = false;
-    for (const Instance& i : c.instances()) found = found || i.name.starts_with(family);
-    EXPECT_TRUE(found) << family;
+  for (const char* family : {"g5.", "g6.", "g6e."}) {
+    for (const char* size :
+         {"xlarge", "2xlarge", "4xlarge", "8xlarge", "12xlarge", "16xlarge", "24xlarge", "48xlarge"}) {
+      const Instance& i = c.instance(std::string(family) + size);
+      for (const char* region : {"us-east-1", "us-west-2", "ap-northeast-1"}) {
+        EXPECT_TRUE(i.price(region).has_value()) << i.name << " in " << region;
+      }
+    }
   }
+  for (const char* name : {"p4d.24xlarge", "p4de.24xlarge", "p5.48xlarge", "p5en.48xlarge"}) {
+    EXPECT_EQ(c.instance(name).gpus, 8) << name;
+    EXPECT_EQ(c.instance(name).quota, "P") << name;
+  }
+  EXPECT_EQ(c.instance("p5.4xlarge").gpus, 1);
+  EXPECT_FALSE(c.instance("p5e.48xlarge").price("us-east-2").has_value()) << "not sold on demand";
   for (const Instance& i : c.instances()) {
     EXPECT_TRUE(c.gpu(i.gpu).unsupported.empty()) << i.name;
     EXPECT_FALSE(i.quota.empty()) << i.name;
@@ -63,6 +73,10 @@ TEST(Hardware, NamesAreFoundHoweverTheyAreSpelt) {
   EXPECT_EQ(c.gpu_of_device("NVIDIA L40S")->name, "L40S");
   EXPECT_EQ(c.gpu_of_device("NVIDIA A100-SXM4-80GB")->name, "A100-80GB");
   EXPECT_EQ(c.gpu_of_device("NVIDIA H100 80GB HBM3")->name, "H100");
+  EXPECT_EQ(c.gpu_of_device("NVIDIA H100 PCIe")->name, "H100 PCIe");
+  EXPECT_EQ(c.gpu_of_device("NVIDIA H100 NVL")->name, "H100 NVL");
+  EXPECT_EQ(c.gpu_of_device("NVIDIA A40")->name, "A40");
+  EXPECT_EQ(c.gpu_of_device("NVIDIA RTX A4000"), nullptr) << "no A40";
   EXPECT_EQ(c.gpu_of_device("AMD EPYC 7R13"), nullptr);
   EXPECT_TRUE(holds(error_of([&] { (void)c.gpu("L40X"); }), "did you mean 'L40"));
   EXPECT_TRUE(holds(error_of([&] { (void)c.gpu("a100"); }), "A100-40GB, A100-80GB"));

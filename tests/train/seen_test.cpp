@@ -1,8 +1,6 @@
 // What is seen of a run while it trains and afterwards: curves, metrics, status, the terminal.
-#include "../support/small_model.h"
 #include "../support/tensorboard.h"
 #include "train/inspect_run.h"
-#include "train/loop_statistics.h"
 #include "train/preflight.h"
 #include "train/status.h"
 #include "train_testing.h"
@@ -12,62 +10,10 @@
 #include <sys/ioctl.h>
 #include <termios.h>
 
-#include <numeric>
 #include <set>
 
 namespace mythos::testing {
 namespace {
-
-TEST(LoopStatistics, CountWhatTheLoopsReport) {
-  const auto config = test::small_config();
-  const auto model = test::small_model(config, at::kFloat, at::kFloat);
-  std::vector<LoopReport> reports;
-  LoopStatistics statistics(config.n_experts, config.act_threshold);
-  const LoopObserver both = [&](const LoopReport& r) {
-    reports.push_back(r);
-    statistics.observer()(r);
-  };
-  EXPECT_TRUE(statistics.read(4).expert_share.empty()) << "nothing was seen";
-  std::vector<int64_t> choices(static_cast<size_t>(config.n_experts), 0);
-  std::vector<int64_t> halted(4, 0);
-  int64_t positions = 0, loops = 0;
-  for (int pass = 0; pass < 2; ++pass) {
-    reports.clear();
-    model->hidden(at::arange(2 * 20).view({2, 20}) + pass, {.n_loops = 4, .observer = &both});
-    for (const auto& r : reports) {
-      for (int64_t i = 0; i < r.experts.numel(); ++i)
-        ++choices[static_cast<size_t>(r.experts.reshape(-1)[i].item<int64_t>())];
-    }
-    for (int64_t i = 0; i < 40; ++i) {
-      ++positions;
-      double sum = 0;
-      int64_t t = 0;
-      while (t < 4 && sum < config.act_threshold) {
-        if (t < static_cast<int64_t>(reports.size()))
-          sum += reports[static_cast<size_t>(t)].halt_p.reshape(-1)[i].item<float>();
-        ++t;
-      }
-      loops += t;
-      if (sum >= config.act_threshold) {
-        for (auto k = static_cast<size_t>(t - 1); k < 4; ++k) ++halted[k];
-      }
-    }
-  }
-  const LoopSummary s = statistics.read(4);
-  const double all = static_cast<double>(std::accumulate(choices.begin(), choices.end(), int64_t{0}));
-  for (size_t e = 0; e < choices.size(); ++e)
-    EXPECT_NEAR(s.expert_share[e], static_cast<double>(choices[e]) / all, 1e-12);
-  EXPECT_NEAR(s.max_over_mean(), 5 * static_cast<double>(*std::max_element(choices.begin(), choices.end())) / all,
-              1e-12);
-  EXPECT_EQ(s.unused(), std::count(choices.begin(), choices.end(), 0));
-  const auto n = static_cast<double>(positions);
-  for (size_t t = 0; t < 4; ++t) EXPECT_NEAR(s.halted_by_loop[t], static_cast<double>(halted[t]) / n, 1e-12) << t;
-  EXPECT_NEAR(s.mean_loops, static_cast<double>(loops) / n, 1e-12);
-  EXPECT_GT(s.mean_loops, 1.0);
-  EXPECT_LT(s.mean_loops, 4.0);
-  statistics.begin();
-  EXPECT_TRUE(statistics.read(4).halted_by_loop.empty());
-}
 
 class SeenTest : public TrainTest {};
 

@@ -1,7 +1,7 @@
 #include "kernels/cpu/softmax.h"
 
 #include "kernels/cpu/clones.h"
-#include "kernels/cpu/exp.h"
+#include "kernels/cpu/lanes.h"
 
 namespace mythos::cpu {
 namespace {
@@ -28,6 +28,25 @@ MYTHOS_INLINE void exp_columns_body(T* __restrict tile, int64_t rows, int64_t st
   }
 }
 
+template <class T>
+MYTHOS_INLINE void softmax_row_body(T* row, int64_t n) {
+  const T top = max_of(row, n);
+  T acc[lanes] = {};
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    for (int64_t j = 0; j < lanes; ++j) {
+      row[i + j] = exp_of(row[i + j] - top);
+      acc[j] += row[i + j];
+    }
+  }
+  for (; i < n; ++i) {
+    row[i] = exp_of(row[i] - top);
+    acc[0] += row[i];
+  }
+  const T scale = T(1) / sum_lanes(acc);
+  for (i = 0; i < n; ++i) row[i] *= scale;
+}
+
 }  // namespace
 
 // clang-format off
@@ -35,6 +54,7 @@ MYTHOS_INLINE void exp_columns_body(T* __restrict tile, int64_t rows, int64_t st
   template <> MYTHOS_CLONES void exp_columns(T* tile, int64_t rows, int64_t stride, int64_t columns, T* top, T* sum) { \
     exp_columns_body(tile, rows, stride, columns, top, sum);                                                          \
   }                                                                                                                   \
+  template <> MYTHOS_CLONES void softmax_row(T* row, int64_t n) { softmax_row_body(row, n); }                         \
   template <> MYTHOS_CLONES void multiply_row(const T* factor, int64_t n, T* row) {                                   \
     for (int64_t i = 0; i < n; ++i) row[i] *= factor[i];                                                              \
   }

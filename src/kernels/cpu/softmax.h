@@ -1,5 +1,5 @@
-// Softmax over the rows of a tile, column by column: the LM head keeps logits as [vocabulary, positions], so that
-// neighbouring positions fill the vector registers. T is float or double.
+// Softmax of a row, and over the rows of a tile, column by column: the LM head keeps logits as [vocabulary, positions],
+// so that neighbouring positions fill the vector registers. T is float or double.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,10 @@ namespace mythos::cpu {
 /// tile holds exp(value - top) afterwards.
 template <class T>
 void exp_columns(T* tile, int64_t rows, int64_t stride, int64_t columns, T* top, T* sum);
+
+/// row = softmax(row), n > 0.
+template <class T>
+void softmax_row(T* row, int64_t n);
 
 /// row[j] *= factor[j]
 template <class T>
