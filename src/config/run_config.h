@@ -57,6 +57,7 @@ struct TrainSection {
   std::vector<double> betas = {0.9, 0.95};
   double eps = 1e-8;
   double clip = 1.0;               ///< largest gradient norm; 0: no clipping
+  double router_bias_speed = 0;    ///< change of an expert's bias in a step; 0: none
   std::vector<int64_t> loops;      ///< one number, or the choices drawn from each step; never empty after loading
   std::string recompute = "auto";  ///< "none", "loop", "auto"
   int64_t seed = 0;

@@ -79,6 +79,12 @@ TEST(Ranks, EqualOneWithRecomputation) {
   expect_good(2, {{"equal", "mode", "full", "recompute", "loop"}, {"equal", "mode", "optimizer", "recompute", "loop"}});
 }
 
+// M1
+TEST(Ranks, BalanceTheirExpertsTogether) {
+  expect_good(3, {{"equal", "type", "double", "mode", "none", "balance", "0.01"},
+                  {"equal", "type", "double", "mode", "full", "balance", "0.01"}});
+}
+
 // R6
 TEST(Ranks, ANumberThatIsNoneOnOneLeavesTheStepOutOnAll) { expect_good_in_all_modes({{"nan"}}); }
 

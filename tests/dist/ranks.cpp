@@ -123,6 +123,7 @@ struct Setting {
   int64_t group = 1;
   int64_t rows = 2, micro_steps = 2, steps = 20;
   Recompute recompute = Recompute::none;
+  double router_bias_speed = 0;
   ModelConfig config = small_config();
   // Rows [n, 9] of a step, the same on all ranks.
   std::function<at::Tensor(int64_t step, int64_t n)> batch;
@@ -142,7 +143,7 @@ struct Trained {
       : model(s.config, at::kCPU, s.type, s.type == at::kBFloat16 ? at::kFloat : s.type, true,
               sharding != nullptr ? sharding->partition() : Partition{}),
         optimizer(model.parameters(), {}),
-        step(model, optimizer, sharding) {
+        step(model, optimizer, sharding, s.router_bias_speed) {
     // Weights large enough for every part to matter.
     const auto source = small_model(s.config, at::kDouble);
     s.prepare(*source);
@@ -239,6 +240,9 @@ void equal(const std::shared_ptr<Communicator>& world, const Setting& s) {
     expect(of_first.equal(whole), "ranks have other weights in unit {}", u);
   }
   sharding.release_all();
+  const at::Tensor bias = ours.model.router_bias(), expected = alone.model.router_bias();
+  expect(difference(bias, expected) <= tolerance, "the router's bias differs by {}", difference(bias, expected));
+  expect(s.router_bias_speed == 0 || !bias.equal(small_model(s.config, s.type)->router_bias()), "no bias has moved");
 }
 
 // A NaN on one rank: all leave the step out, nothing changes, and the next step is done.
@@ -426,6 +430,7 @@ bool run_case(const std::shared_ptr<Communicator>& world, const std::vector<std:
   if (options.contains("group")) s.group = std::stoll(options["group"]);
   if (options["type"] == "float") s.type = at::kFloat;
   if (options["recompute"] == "loop") s.recompute = Recompute::loop;
+  if (options.contains("balance")) s.router_bias_speed = std::stod(options["balance"]);
   const int before = failures;
   if (words[0] == "collectives") {
     collectives(*world, options.contains("large") ? std::stoll(options["large"]) : 600'000);
