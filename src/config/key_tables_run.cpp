@@ -175,6 +175,12 @@ std::vector<KeySpec> train_keys() {
            "machine. One device keeps all.",
        .choices = {"none", "optimizer", "full", "hybrid"},
        .also = {"fsdp", "zero", "sharding_strategy"}},
+      {.name = "reduce_gradients",
+       .place = train<&T::reduce_gradients>,
+       .meaning = "With sharding \"full\" or \"hybrid\": when gradients move. \"step\": once, after the last "
+                  "micro-step; until then every rank keeps all of them, 4 bytes for each parameter. \"micro_step\": "
+                  "after each, which sends grad_accum times as much.",
+       .choices = {"step", "micro_step"}},
       {.name = "sharding_group",
        .place = train<&T::sharding_group>,
        .meaning = "With sharding \"hybrid\": ranks that share everything out among them; 0: those of one machine. It "

@@ -62,6 +62,7 @@ struct TrainSection {
   std::string recompute = "auto";  ///< "none", "loop", "auto"
   int64_t seed = 0;
   std::string sharding = "full";  ///< "none", "optimizer", "full", "hybrid"
+  std::string reduce_gradients = "step";  ///< "step", "micro_step"
   int64_t sharding_group = 0;     ///< ranks, for "hybrid"; 0: those of one machine
   double peer_timeout = 60;       ///< seconds
   double max_hours = 0;           ///< 0: no limit

@@ -79,6 +79,13 @@ TEST(Ranks, EqualOneWithRecomputation) {
   expect_good(2, {{"equal", "mode", "full", "recompute", "loop"}, {"equal", "mode", "optimizer", "recompute", "loop"}});
 }
 
+TEST(Ranks, EqualOneWhenGradientsMoveAfterEveryMicroStep) {
+  expect_good(3, {{"equal", "type", "double", "mode", "full", "reduce", "micro_step"},
+                  {"equal", "type", "float", "mode", "full", "reduce", "micro_step"},
+                  {"bytes", "mode", "full", "reduce", "micro_step"}});
+  expect_good(4, {{"equal", "type", "double", "mode", "hybrid", "group", "2", "reduce", "micro_step"}});
+}
+
 // M1
 TEST(Ranks, BalanceTheirExpertsTogether) {
   expect_good(3, {{"equal", "type", "double", "mode", "none", "balance", "0.01"},

@@ -120,7 +120,7 @@ void collectives(Communicator& world, int64_t large) {
 struct Setting {
   ShardingMode mode = ShardingMode::full;
   at::ScalarType type = at::kDouble;
-  int64_t group = 1;
+  Sharding::Options options;
   int64_t rows = 2, micro_steps = 2, steps = 20;
   Recompute recompute = Recompute::none;
   double router_bias_speed = 0;
@@ -206,7 +206,7 @@ void expect_same_state(const Setting& s, Sharding& sharding, const Trained& ours
 
 // N ranks of m rows are one of N m.
 void equal(const std::shared_ptr<Communicator>& world, const Setting& s) {
-  Sharding sharding(world, s.mode, s.group);
+  Sharding sharding(world, s.mode, s.options);
   Trained ours(s, &sharding);
   Trained alone(s, nullptr);
   const int64_t n = world->size();
@@ -247,7 +247,7 @@ void equal(const std::shared_ptr<Communicator>& world, const Setting& s) {
 
 // A NaN on one rank: all leave the step out, nothing changes, and the next step is done.
 void not_a_number(const std::shared_ptr<Communicator>& world, const Setting& s) {
-  Sharding sharding(world, s.mode, s.group);
+  Sharding sharding(world, s.mode, s.options);
   Trained ours(s, &sharding);
   Trained alone(s, nullptr);
   const int64_t n = world->size();
@@ -288,7 +288,7 @@ void halting(const std::shared_ptr<Communicator>& world, Setting s) {
     return drawn + (at::arange(rows, at::kLong).remainder(n) * (61 / n)).unsqueeze(1);
   };
   std::set<int64_t> wanted;
-  Sharding sharding(world, s.mode, s.group);
+  Sharding sharding(world, s.mode, s.options);
   Trained ours(s, &sharding);
   Trained alone(s, nullptr);
   for (int64_t step = 0; step < 3; ++step) {
@@ -324,7 +324,7 @@ void idle_experts(const std::shared_ptr<Communicator>& world, Setting s) {
     return random_rows(step, rows).remainder(3) + (at::arange(rows, at::kLong).remainder(n) * 17 + step).unsqueeze(1);
   };
   s.config.max_loop_iters = 1;
-  Sharding sharding(world, s.mode, s.group);
+  Sharding sharding(world, s.mode, s.options);
   Trained ours(s, &sharding);
   Trained alone(s, nullptr);
   bool idle = false;
@@ -352,7 +352,7 @@ void idle_experts(const std::shared_ptr<Communicator>& world, Setting s) {
 // R4, R5: ranks with unequal numbers of counted targets, one with none.
 void unequal_targets(const std::shared_ptr<Communicator>& world, const Setting& s) {
   const int64_t n = world->size();
-  Sharding sharding(world, s.mode, s.group);
+  Sharding sharding(world, s.mode, s.options);
   Trained ours(s, &sharding);
   Trained alone(s, nullptr);
   const std::vector<int64_t> counted{1, 7, 0, 5};
@@ -378,7 +378,7 @@ void unequal_targets(const std::shared_ptr<Communicator>& world, const Setting& 
 
 // What is sent is what the mode must send, and no more.
 void bytes(const std::shared_ptr<Communicator>& world, const Setting& s) {
-  Sharding sharding(world, s.mode, s.group);
+  Sharding sharding(world, s.mode, s.options);
   Trained ours(s, &sharding);
   const int64_t n = world->size();
   const at::Tensor batch = random_rows(0, n * s.rows * s.micro_steps);
@@ -410,6 +410,7 @@ void bytes(const std::shared_ptr<Communicator>& world, const Setting& s) {
       // Gathered in the forward and the backward pass, the first and the last unit only once; gradients leave once.
       micro = (n - 1) * (parts + without_first);
       wanted = micro + (n - 1) * parts;
+      if (s.options.reduce_every_micro_step) micro = wanted;
       break;
     case ShardingMode::hybrid:
       return;
@@ -427,8 +428,9 @@ bool run_case(const std::shared_ptr<Communicator>& world, const std::vector<std:
   Setting s;
   s.batch = repeated_rows;
   if (options.contains("mode")) s.mode = sharding_mode_from(options["mode"]);
-  if (options.contains("group")) s.group = std::stoll(options["group"]);
+  if (options.contains("group")) s.options.group = std::stoll(options["group"]);
   if (options["type"] == "float") s.type = at::kFloat;
+  s.options.reduce_every_micro_step = options["reduce"] == "micro_step";
   if (options["recompute"] == "loop") s.recompute = Recompute::loop;
   if (options.contains("balance")) s.router_bias_speed = std::stod(options["balance"]);
   const int before = failures;
