@@ -176,6 +176,37 @@ TEST_F(RanksTest, OneThatIsLostEndsTheOthersWithItsName) {
   EXPECT_EQ(newest(tiny_.run()), step + 1);
 }
 
+// Two machines, as far as this one can play them (tests/support/two_machines): other host names, a network between them.
+TEST_F(RanksTest, TwoMachinesAreOneRunUntilTheLinkBreaks) {
+  if (std::system("unshare --net --uts ip link >/dev/null 2>&1") != 0) GTEST_SKIP() << "no rights for namespaces";
+  const auto on_two = [&](const std::vector<std::string>& overrides, const std::string& cut) {
+    auto arguments = command(overrides, {});
+    auto options = mpirun_program(tiny_.folder());
+    options.program = MYTHOS_TWO_MACHINES;
+    if (!cut.empty()) options.environment.emplace_back("MYTHOS_CUT_WHEN", cut);
+    return std::make_unique<Program>(std::move(arguments), options);
+  };
+  const fs::path alone = elsewhere("alone");
+  ASSERT_EQ(on(1, {"train.steps=8"}, alone).code, 0);
+  const auto whole = on_two({"train.steps=8"}, "");
+  ASSERT_EQ(whole->wait(), 0) << whole->err();
+  expect_near(TinyRun::checkpoint_of(alone, 8), tiny_.checkpoint(8));
+  expect_same_metrics(alone, tiny_.run());
+
+  const fs::path cut = elsewhere("cut");
+  const std::vector<std::string> more = {"train.steps=100000", "checkpoint.every=4", "train.peer_timeout=3"};
+  const auto broken = on_two(more, cut.string());
+  ASSERT_TRUE(goes(*broken, 6)) << broken->err();
+  write_text(cut, "");
+  ASSERT_TRUE(broken->wait_until([&] { return broken->ended(); })) << "they wait for each other for ever";
+  EXPECT_NE(broken->wait(), 0);
+  EXPECT_NE(broken->err().find("was not heard of for"), std::string::npos) << broken->err();
+  const int64_t step = newest(tiny_.run());
+  EXPECT_GE(step, 12);
+  EXPECT_EQ(on(2, {"train.steps=100000", "train.max_hours=1e-9"}).code, 0);
+  EXPECT_EQ(newest(tiny_.run()), step + 1);
+}
+
 // D8
 TEST_F(RanksTest, DataThatEndsEndsThemAllAtTheSameStep) {
   const Outcome outcome =
