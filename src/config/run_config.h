@@ -61,14 +61,14 @@ struct TrainSection {
   std::vector<int64_t> loops;      ///< one number, or the choices drawn from each step; never empty after loading
   std::string recompute = "auto";  ///< "none", "loop", "auto"
   int64_t seed = 0;
-  std::string sharding = "full";  ///< "none", "optimizer", "full", "hybrid"
+  std::string sharding = "full";          ///< "none", "optimizer", "full", "hybrid"
   std::string reduce_gradients = "step";  ///< "step", "micro_step"
-  int64_t sharding_group = 0;     ///< ranks, for "hybrid"; 0: those of one machine
-  double peer_timeout = 60;       ///< seconds
-  double max_hours = 0;           ///< 0: no limit
-  int64_t skip_limit = 5;         ///< steps in a row that are not finite before going back to a checkpoint
-  int64_t rollback_limit = 3;     ///< times of going back before giving up
-  int64_t threads = 0;            ///< 0: all that this process may use
+  int64_t sharding_group = 0;             ///< ranks, for "hybrid"; 0: those of one machine
+  double peer_timeout = 60;               ///< seconds
+  double max_hours = 0;                   ///< 0: no limit
+  int64_t skip_limit = 5;                 ///< steps in a row that are not finite before going back to a checkpoint
+  int64_t rollback_limit = 3;             ///< times of going back before giving up
+  int64_t threads = 0;                    ///< 0: all that this process may use
 
   bool operator==(const TrainSection&) const = default;
 };

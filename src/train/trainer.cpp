@@ -241,9 +241,10 @@ class Trainer {
     }
     if (!collapsed) return;
     const ExpertLoad& load = last_.watched->experts;
-    log::warn("at step {} nearly all tokens go to the same experts: the busiest has {:.1f} times the mean, {} of {} "
-              "have none; train.router_bias_speed = 0.001 would spread them",
-              done_, load.max_over_mean(), load.unused(), config_.model.n_experts);
+    log::warn(
+        "at step {} nearly all tokens go to the same experts: the busiest has {:.1f} times the mean, {} of {} "
+        "have none; train.router_bias_speed = 0.001 would spread them",
+        done_, load.max_over_mean(), load.unused(), config_.model.n_experts);
   }
 
   bool read_first_batch() {

@@ -176,7 +176,8 @@ TEST_F(RanksTest, OneThatIsLostEndsTheOthersWithItsName) {
   EXPECT_EQ(newest(tiny_.run()), step + 1);
 }
 
-// Two machines, as far as this one can play them (tests/support/two_machines): other host names, a network between them.
+// Two machines, as far as this one can play them (tests/support/two_machines): other host names, a network between
+// them.
 TEST_F(RanksTest, TwoMachinesAreOneRunUntilTheLinkBreaks) {
   if (std::system("unshare --net --uts ip link >/dev/null 2>&1") != 0) GTEST_SKIP() << "no rights for namespaces";
   const auto on_two = [&](const std::vector<std::string>& overrides, const std::string& cut) {
