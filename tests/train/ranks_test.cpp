@@ -176,6 +176,34 @@ TEST_F(RanksTest, OneThatIsLostEndsTheOthersWithItsName) {
   EXPECT_EQ(newest(tiny_.run()), step + 1);
 }
 
+// P6: nobody takes a rank that saves for lost, and all of them fail where a save does.
+TEST_F(RanksTest, ASlowSaveIsWaitedForAndOneThatFailsEndsThemAll) {
+  const std::vector<std::string> o = {"train.steps=3", "train.peer_timeout=1.5", "checkpoint.every=1000"};
+  ASSERT_EQ(on(2, o, elsewhere("quick")).code, 0);
+  const auto bytes = fs::file_size(TinyRun::checkpoint_of(elsewhere("quick"), 3));
+  auto options = mpirun_program(tiny_.folder());
+  options.environment.insert(options.environment.end(),
+                             {{"LD_PRELOAD", MYTHOS_STRIKE_LIBRARY},
+                              {"MYTHOS_STRIKE_FOLDER", (tiny_.run() / "checkpoints").string()},
+                              {"MYTHOS_SLOW", std::to_string(bytes / 6)}});
+  auto arguments = mpirun_options(2);
+  const auto train = command(o, {});
+  arguments.insert(arguments.end(), train.begin(), train.end());
+  const auto begin = std::chrono::steady_clock::now();
+  const Outcome slow = run_program(arguments, options);
+  EXPECT_EQ(slow.code, 0) << slow.err;
+  EXPECT_GT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(4)) << "the save was not slow";
+  EXPECT_EQ(newest(tiny_.run()), 3);
+
+  const auto p = started(2, {"train.steps=60", "checkpoint.every=1000"});
+  ASSERT_TRUE(goes(*p, 3)) << p->err();
+  const auto processes = processes_of(p->pid(), 2);
+  fs::rename(tiny_.run() / "checkpoints", tiny_.run() / "away");
+  write_text(tiny_.run() / "checkpoints", "no folder");
+  EXPECT_EQ(p->wait(), 1) << p->err();
+  EXPECT_TRUE(all_are_gone(processes));
+}
+
 // Two machines, as far as this one can play them (tests/support/two_machines): other host names, a network between
 // them.
 TEST_F(RanksTest, TwoMachinesAreOneRunUntilTheLinkBreaks) {
