@@ -75,6 +75,11 @@ TEST(Ranks, EqualOneOfAllTheirRows) {
   expect_good_in_all_modes({{"equal", "type", "double"}, {"equal", "type", "float"}});
 }
 
+// bfloat16 copies to compute with, float masters and sums.
+TEST(Ranks, ComputeInBfloat16) {
+  expect_good(2, {{"equal", "type", "bf16", "mode", "full"}, {"equal", "type", "bf16", "mode", "optimizer"}});
+}
+
 TEST(Ranks, EqualOneWithRecomputation) {
   expect_good(2, {{"equal", "mode", "full", "recompute", "loop"}, {"equal", "mode", "optimizer", "recompute", "loop"}});
 }

@@ -211,7 +211,8 @@ void equal(const std::shared_ptr<Communicator>& world, const Setting& s) {
   Trained alone(s, nullptr);
   const int64_t n = world->size();
   const int64_t rows = n * s.rows * s.micro_steps;
-  const double tolerance = s.type == at::kDouble ? 1e-10 : 1e-4;
+  // In bfloat16 the sums over one micro-step's rows are rounded, and rows are cut differently.
+  const double tolerance = s.type == at::kDouble ? 1e-10 : s.type == at::kFloat ? 1e-4 : 0.1;
   double first_loss = 0, loss = 0;
   for (int64_t step = 0; step < s.steps; ++step) {
     const at::Tensor batch = s.batch(step, rows);
@@ -242,7 +243,9 @@ void equal(const std::shared_ptr<Communicator>& world, const Setting& s) {
   sharding.release_all();
   const at::Tensor bias = ours.model.router_bias(), expected = alone.model.router_bias();
   expect(difference(bias, expected) <= tolerance, "the router's bias differs by {}", difference(bias, expected));
-  expect(s.router_bias_speed == 0 || !bias.equal(small_model(s.config, s.type)->router_bias()), "no bias has moved");
+  expect(
+      s.router_bias_speed == 0 || !bias.equal(small_model(s.config, at::kDouble)->router_bias().to(bias.scalar_type())),
+      "no bias has moved");
 }
 
 // A NaN on one rank: all leave the step out, nothing changes, and the next step is done.
@@ -430,6 +433,10 @@ bool run_case(const std::shared_ptr<Communicator>& world, const std::vector<std:
   if (options.contains("mode")) s.mode = sharding_mode_from(options["mode"]);
   if (options.contains("group")) s.options.group = std::stoll(options["group"]);
   if (options["type"] == "float") s.type = at::kFloat;
+  if (options["type"] == "bf16") {
+    s.type = at::kBFloat16;
+    s.steps = 5;
+  }
   s.options.reduce_every_micro_step = options["reduce"] == "micro_step";
   if (options["recompute"] == "loop") s.recompute = Recompute::loop;
   if (options.contains("balance")) s.router_bias_speed = std::stod(options["balance"]);
