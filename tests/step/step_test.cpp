@@ -269,7 +269,7 @@ TEST(TrainStep, TheRoutersBiasMovesAgainstTheLoad) {
       step.begin({.recompute = recompute, .observer = &count, .loss_tokens = b.counted});
       for (int64_t row = 0; row < 4; row += 2) step.micro_step(b.ids.narrow(0, row, 2), b.targets.narrow(0, row, 2));
       ASSERT_TRUE(step.finish(0).updated);
-      if (i == 0) EXPECT_EQ(counts.argmax().item<int64_t>(), 3);
+      EXPECT_TRUE(i > 0 || counts.argmax().item<int64_t>() == 3);
       for (int64_t e = 0; e < 5; ++e) {
         const double mean = counts.sum().item<double>() / 5, n = counts[e].item<double>();
         const double expected = n > mean ? -speed : n < mean ? speed : 0;
