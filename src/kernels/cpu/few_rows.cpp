@@ -61,8 +61,8 @@ void even_and_odd(int64_t rows, int64_t k, const float* x, int64_t ldx, float* o
   }
 }
 
-// R rows of x against J rows of w, `ldw` apart, whose results are `ldj` apart. The sums of one pair are the same whatever
-// R and J: 16 lanes, added in order.
+// R rows of x against J rows of w, `ldw` apart, whose results are `ldj` apart. The sums of one pair are the same
+// whatever R and J: 16 lanes, added in order.
 template <int R, int J, class T, class W>
 MYTHOS_INLINE void dots(int64_t k, const T* x, int64_t ldx, const W* w, int64_t ldw, T* out, int64_t ldo, int64_t ldj) {
   // Processors do not fetch ahead across pages by themselves.
