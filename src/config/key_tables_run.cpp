@@ -134,6 +134,15 @@ std::vector<KeySpec> train_keys() {
        .low = 0,
        .high = 1e6,
        .also = {"grad_clip", "max_grad_norm", "gradient_clip", "clip_norm"}},
+      {.name = "router_bias_speed",
+       .place = train<&T::router_bias_speed>,
+       .bearing = Bearing::optimizer,
+       .meaning = "By how much a step moves each expert's bias in the router, up where it was chosen less often than "
+                  "the mean, else down: 0.001 keeps experts busy alike without a loss of its own. 0: as the reference "
+                  "does it, never.",
+       .low = 0,
+       .high = 1,
+       .also = {"bias_update_speed", "load_balance_speed", "aux_loss_free_speed"}},
       {.name = "loops",
        .place = train<&T::loops>,
        .bearing = Bearing::optimizer,
@@ -166,6 +175,12 @@ std::vector<KeySpec> train_keys() {
            "machine. One device keeps all.",
        .choices = {"none", "optimizer", "full", "hybrid"},
        .also = {"fsdp", "zero", "sharding_strategy"}},
+      {.name = "reduce_gradients",
+       .place = train<&T::reduce_gradients>,
+       .meaning = "With sharding \"full\" or \"hybrid\": when gradients move. \"step\": once, after the last "
+                  "micro-step; until then every rank keeps all of them, 4 bytes for each parameter. \"micro_step\": "
+                  "after each, which sends grad_accum times as much.",
+       .choices = {"step", "micro_step"}},
       {.name = "sharding_group",
        .place = train<&T::sharding_group>,
        .meaning = "With sharding \"hybrid\": ranks that share everything out among them; 0: those of one machine. It "

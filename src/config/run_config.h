@@ -57,16 +57,18 @@ struct TrainSection {
   std::vector<double> betas = {0.9, 0.95};
   double eps = 1e-8;
   double clip = 1.0;               ///< largest gradient norm; 0: no clipping
+  double router_bias_speed = 0;    ///< change of an expert's bias in a step; 0: none
   std::vector<int64_t> loops;      ///< one number, or the choices drawn from each step; never empty after loading
   std::string recompute = "auto";  ///< "none", "loop", "auto"
   int64_t seed = 0;
-  std::string sharding = "full";  ///< "none", "optimizer", "full", "hybrid"
-  int64_t sharding_group = 0;     ///< ranks, for "hybrid"; 0: those of one machine
-  double peer_timeout = 60;       ///< seconds
-  double max_hours = 0;           ///< 0: no limit
-  int64_t skip_limit = 5;         ///< steps in a row that are not finite before going back to a checkpoint
-  int64_t rollback_limit = 3;     ///< times of going back before giving up
-  int64_t threads = 0;            ///< 0: all that this process may use
+  std::string sharding = "full";          ///< "none", "optimizer", "full", "hybrid"
+  std::string reduce_gradients = "step";  ///< "step", "micro_step"
+  int64_t sharding_group = 0;             ///< ranks, for "hybrid"; 0: those of one machine
+  double peer_timeout = 60;               ///< seconds
+  double max_hours = 0;                   ///< 0: no limit
+  int64_t skip_limit = 5;                 ///< steps in a row that are not finite before going back to a checkpoint
+  int64_t rollback_limit = 3;             ///< times of going back before giving up
+  int64_t threads = 0;                    ///< 0: all that this process may use
 
   bool operator==(const TrainSection&) const = default;
 };

@@ -28,8 +28,12 @@ int64_t ranks_per_machine(Communicator& world) {
   return static_cast<int64_t>(n);
 }
 
-Sharding::Sharding(std::shared_ptr<Communicator> world, ShardingMode mode, int64_t group)
-    : world_(std::move(world)), mode_(mode), transient_(mode == ShardingMode::full || mode == ShardingMode::hybrid) {
+Sharding::Sharding(std::shared_ptr<Communicator> world, ShardingMode mode, const Options& options)
+    : world_(std::move(world)),
+      mode_(mode),
+      transient_(mode == ShardingMode::full || mode == ShardingMode::hybrid),
+      every_micro_step_(transient_ && options.reduce_every_micro_step) {
+  const int64_t group = options.group;
   switch (mode_) {
     case ShardingMode::none:
       replicas_ = world_;
@@ -60,7 +64,11 @@ void Sharding::attach(ParameterStore& store) {
   units_ = std::vector<Unit>(store.units());
 }
 
-void Sharding::begin_step() { store_->zero_gradients(); }
+void Sharding::begin_step() {
+  store_->zero_gradients();
+  if (!every_micro_step_) return;
+  for (size_t u = 0; u < units_.size(); ++u) store_->gradients(u).zero_();
+}
 
 void Sharding::begin_micro_step(bool last) {
   last_ = last;
@@ -70,6 +78,7 @@ void Sharding::begin_micro_step(bool last) {
 void Sharding::end_micro_step() {
   done_with(0);
   training_ = false;
+  if (!last_) end_all_reducing();
 }
 
 // Asked for in the order in which they are needed: the next one comes while this one is computed with.
@@ -124,7 +133,7 @@ bool Sharding::all_halted(bool own) { return all_of(*world_, own); }
 void Sharding::done_with(size_t unit) {
   let_go(unit);
   store_->flush_gradients(unit);
-  if (last_) start_reducing(unit);
+  if (last_ || every_micro_step_) start_reducing(unit);
 }
 
 void Sharding::start_reducing(size_t unit) {
@@ -134,18 +143,29 @@ void Sharding::start_reducing(size_t unit) {
     reducing_.erase(reducing_.begin());
   }
   const at::Tensor sums = store_->whole_gradients(unit);
-  units_[unit].leaving = group_ ? group_->reduce_scatter(store_->gradients(unit), sums) : replicas_->all_reduce(sums);
+  Unit& u = units_[unit];
+  if (every_micro_step_) u.sum = at::empty_like(store_->gradients(unit));
+  const at::Tensor own = every_micro_step_ ? u.sum : store_->gradients(unit);
+  u.leaving = group_ ? group_->reduce_scatter(own, sums) : replicas_->all_reduce(sums);
   reducing_.push_back(unit);
 }
 
 void Sharding::end_reducing(size_t unit) {
-  wait(units_[unit].leaving);
+  Unit& u = units_[unit];
+  wait(u.leaving);
   store_->release_gradients(unit);
+  if (!u.sum.defined()) return;
+  store_->gradients(unit).add_(u.sum);
+  u.sum.reset();
+}
+
+void Sharding::end_all_reducing() {
+  for (const size_t unit : reducing_) end_reducing(unit);
+  reducing_.clear();
 }
 
 void Sharding::reduce() {
-  for (const size_t unit : reducing_) end_reducing(unit);
-  reducing_.clear();
+  end_all_reducing();
   if (!group_ || !replicas_) return;
   std::vector<Handle> sums;
   for (size_t u = 0; u < units_.size(); ++u) sums.push_back(replicas_->all_reduce(store_->gradients(u)));

@@ -26,8 +26,14 @@ int64_t ranks_per_machine(Communicator& world);
 
 class Sharding final : public UnitHooks {
  public:
-  /// `group`: ranks that share everything out among them, for hybrid; it must divide the number of ranks (usage Error).
-  Sharding(std::shared_ptr<Communicator> world, ShardingMode mode, int64_t group = 1);
+  struct Options {
+    /// Ranks that share everything out among them, for hybrid; it must divide the number of ranks (usage Error).
+    int64_t group = 1;
+    /// For full and hybrid: gradients move after every micro-step, and none are kept whole between two; else once,
+    /// after the last.
+    bool reduce_every_micro_step = false;
+  };
+  Sharding(std::shared_ptr<Communicator> world, ShardingMode mode, const Options& options);
 
   [[nodiscard]] Communicator& world() const { return *world_; }
   /// For the store of the model.
@@ -73,6 +79,7 @@ class Sharding final : public UnitHooks {
     bool held = false;
     Handle coming;   // values
     Handle leaving;  // gradients
+    at::Tensor sum;  // of this micro-step, where every one has its own
   };
   void ask_for(size_t unit);
   void need(size_t unit);
@@ -80,6 +87,7 @@ class Sharding final : public UnitHooks {
   void done_with(size_t unit);
   void start_reducing(size_t unit);
   void end_reducing(size_t unit);
+  void end_all_reducing();
 
   std::shared_ptr<Communicator> world_;
   std::shared_ptr<Communicator> group_;     // who share everything out; null: nobody
@@ -87,6 +95,7 @@ class Sharding final : public UnitHooks {
   ShardingMode mode_;
   int64_t group_size_ = 1;
   bool transient_ = false;
+  bool every_micro_step_ = false;
   ParameterStore* store_ = nullptr;
   std::vector<Unit> units_;
   std::vector<size_t> reducing_;  // in the order in which they began

@@ -55,6 +55,9 @@ class Model {
   at::Tensor loss(const at::Tensor& ids, const at::Tensor& targets, double denominator,
                   const ForwardOptions& options = {});
 
+  /// Added to the router's scores where experts are chosen: [n_experts], a buffer.
+  [[nodiscard]] const at::Tensor& router_bias() const { return router_bias_; }
+
   /// max and min over channels of A, the spectral radius of the injection: (max, min).
   [[nodiscard]] std::pair<double, double> spectral_radius() const;
   /// A, fp32 at least, [D].

@@ -8,10 +8,23 @@
 
 namespace mythos {
 
+TrainStep::TrainStep(Model& model, AdamW& optimizer, Sharding* sharding, double router_bias_speed)
+    : model_(model),
+      optimizer_(optimizer),
+      sharding_(sharding),
+      balance_(model.router_bias(), router_bias_speed),
+      count_experts_([this](const LoopReport& r) {
+        balance_.count(r.experts);
+        if (options_.observer != nullptr) (*options_.observer)(r);
+      }) {
+  if (sharding_ != nullptr) sharding_->attach(model_.parameters());
+}
+
 void TrainStep::begin(const StepOptions& options) {
   options_ = options;
   loss_ = at::zeros({}, at::TensorOptions(model_.parameters().device()).dtype(at::kDouble));
   micro_steps_ = 0;
+  balance_.begin();
   if (sharding_ != nullptr) return sharding_->begin_step();
   model_.parameters().zero_gradients();
 }
@@ -22,7 +35,7 @@ void TrainStep::micro_step(const at::Tensor& ids, const at::Tensor& targets) {
   ForwardOptions forward;
   forward.n_loops = options_.n_loops;
   forward.recompute = options_.recompute;
-  forward.observer = options_.observer;
+  forward.observer = balance_.on() ? &count_experts_ : options_.observer;
   forward.hooks = sharding_;
   if (sharding_ != nullptr) sharding_->begin_micro_step(++micro_steps_ == options_.micro_steps);
   const at::Tensor loss = model_.loss(ids.to(device), targets.to(device), options_.loss_tokens, forward);
@@ -59,6 +72,11 @@ StepResult TrainStep::finish(double lr) {
   const double divisor = options_.clip > 0 ? std::max(1.0, (result.gradient_norm + 1e-6) / options_.clip) : 1.0;
   optimizer_.step(lr, divisor);
   if (sharding_ != nullptr) sharding_->publish();
+  if (balance_.on() && sharding_ != nullptr) {
+    Handle sum = sharding_->world().all_reduce(balance_.chosen());
+    wait(sum);
+  }
+  balance_.update();
   result.updated = true;
   return result;
 }

@@ -4,6 +4,7 @@
 #include "dist/sharding.h"
 #include "model/model.h"
 #include "optim/adamw.h"
+#include "optim/router_balance.h"
 
 namespace mythos {
 
@@ -26,10 +27,10 @@ struct StepResult {
 class TrainStep {
  public:
   /// `sharding`: of several ranks, all of which do the same steps on rows of their own; null for a process by itself.
-  TrainStep(Model& model, AdamW& optimizer, Sharding* sharding = nullptr)
-      : model_(model), optimizer_(optimizer), sharding_(sharding) {
-    if (sharding_ != nullptr) sharding_->attach(model_.parameters());
-  }
+  /// `router_bias_speed`: see RouterBalance.
+  TrainStep(Model& model, AdamW& optimizer, Sharding* sharding = nullptr, double router_bias_speed = 0);
+  TrainStep(const TrainStep&) = delete;
+  TrainStep& operator=(const TrainStep&) = delete;
 
   /// Clears what an earlier, unfinished step accumulated.
   void begin(const StepOptions& options);
@@ -42,6 +43,8 @@ class TrainStep {
   Model& model_;
   AdamW& optimizer_;
   Sharding* sharding_;
+  RouterBalance balance_;
+  LoopObserver count_experts_;
   StepOptions options_;
   at::Tensor loss_;
   int64_t micro_steps_ = 0;  // done

@@ -8,7 +8,9 @@ std::unique_ptr<Sharding> sharding_of(const Run& run) {
   if (!run.team->several()) return nullptr;
   const auto& train = run.config.train;
   const int64_t group = train.sharding_group > 0 ? train.sharding_group : ranks_per_machine(*run.team->world());
-  return std::make_unique<Sharding>(run.team->world(), sharding_mode_from(train.sharding), group);
+  return std::make_unique<Sharding>(
+      run.team->world(), sharding_mode_from(train.sharding),
+      Sharding::Options{.group = group, .reduce_every_micro_step = train.reduce_gradients == "micro_step"});
 }
 
 std::vector<TensorBytes> whole_state(const Model& model, const AdamW& optimizer, Sharding* sharding,

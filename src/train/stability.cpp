@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <cmath>
+#include <utility>
 #include <vector>
 
 namespace mythos {
@@ -62,6 +63,16 @@ std::optional<double> Stability::finite(double loss) {
   last_ = counted;
   if (!spike) return std::nullopt;
   return mean;
+}
+
+bool Stability::collapsed(const ExpertLoad& load, int64_t chosen) {
+  const auto experts = static_cast<int64_t>(load.share.size());
+  if (experts <= chosen || load.max_over_mean() == 0) return false;
+  // Each token chooses different experts: the least there can be is that all choose the same ones.
+  const double least = std::log2(static_cast<double>(chosen)), most = std::log2(static_cast<double>(experts));
+  const double left = (load.entropy() - least) / (most - least);
+  const bool before = std::exchange(collapsed_, left < (collapsed_ ? 0.2 : 0.1));
+  return collapsed_ && !before;
 }
 
 std::string first_not_finite(Model& model, const at::Tensor& ids, int64_t n_loops) {

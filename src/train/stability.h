@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/error.h"
+#include "infer/loop_summary.h"
 #include "model/model.h"
 
 #include <cstdint>
@@ -30,6 +31,10 @@ class Stability {
   /// 50 (and there were 20), that average. A loss that stands out does not move the average much.
   std::optional<double> finite(double loss);
 
+  /// Whether nearly all tokens go to the same `chosen` experts: less than a tenth of the entropy is left that choices
+  /// can have above that. Only when it is new; once a fifth was back it may be said again.
+  bool collapsed(const ExpertLoad& load, int64_t chosen);
+
   [[nodiscard]] int64_t in_row() const { return in_row_; }
   [[nodiscard]] int64_t skipped() const { return skipped_; }      ///< in all
   [[nodiscard]] int64_t rollbacks() const { return rollbacks_; }  ///< in all
@@ -44,6 +49,7 @@ class Stability {
   int64_t in_row_ = 0, skipped_ = 0, rollbacks_ = 0;
   int64_t seen_ = 0;
   int64_t in_row_high_ = 0;  // losses that stood out
+  bool collapsed_ = false;
   double mean_ = 0, variance_ = 0, last_ = 0;
 };
 

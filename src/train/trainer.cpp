@@ -46,7 +46,7 @@ class Trainer {
                sharding_ ? sharding_->partition() : Partition{}),
         optimizer_(model_.parameters(), {config_.train.betas[0], config_.train.betas[1], config_.train.eps,
                                          config_.train.weight_decay, config_.train.decay_norms}),
-        step_(model_, optimizer_, sharding_.get()),
+        step_(model_, optimizer_, sharding_.get(), config_.train.router_bias_speed),
         schedule_(run.schedule()),
         batches_(*run.loader, run.batch.micro_batch, config_.train.seq_len),
         saver_(*run.store, {.every = config_.checkpoint.every,
@@ -225,11 +225,26 @@ class Trainer {
              .watched = logged ? std::optional(statistics_.read(loops_, *team_.world())) : std::nullopt};
     pace_.fill_last(last_, done_);
     if (report_) report_->step(last_, seconds);
-    if (const auto usual = stability_.finite(result.loss)) {
-      log::warn("the loss of step {} stands out: {:.4f}, the steps before had {:.4f} on average", done_, result.loss,
+    look_for_trouble();
+    return Outcome::done;
+  }
+
+  // What does not stop a run and should not be missed.
+  void look_for_trouble() {
+    const auto usual = stability_.finite(last_.loss);
+    const bool collapsed =
+        last_.watched && stability_.collapsed(last_.watched->experts, config_.model.n_experts_per_tok);
+    if (!team_.first()) return;
+    if (usual) {
+      log::warn("the loss of step {} stands out: {:.4f}, the steps before had {:.4f} on average", done_, last_.loss,
                 *usual);
     }
-    return Outcome::done;
+    if (!collapsed) return;
+    const ExpertLoad& load = last_.watched->experts;
+    log::warn(
+        "at step {} nearly all tokens go to the same experts: the busiest has {:.1f} times the mean, {} of {} "
+        "have none; train.router_bias_speed = 0.001 would spread them",
+        done_, load.max_over_mean(), load.unused(), config_.model.n_experts);
   }
 
   bool read_first_batch() {

@@ -75,8 +75,26 @@ TEST(Ranks, EqualOneOfAllTheirRows) {
   expect_good_in_all_modes({{"equal", "type", "double"}, {"equal", "type", "float"}});
 }
 
+// bfloat16 copies to compute with, float masters and sums.
+TEST(Ranks, ComputeInBfloat16) {
+  expect_good(2, {{"equal", "type", "bf16", "mode", "full"}, {"equal", "type", "bf16", "mode", "optimizer"}});
+}
+
 TEST(Ranks, EqualOneWithRecomputation) {
   expect_good(2, {{"equal", "mode", "full", "recompute", "loop"}, {"equal", "mode", "optimizer", "recompute", "loop"}});
+}
+
+TEST(Ranks, EqualOneWhenGradientsMoveAfterEveryMicroStep) {
+  expect_good(3, {{"equal", "type", "double", "mode", "full", "reduce", "micro_step"},
+                  {"equal", "type", "float", "mode", "full", "reduce", "micro_step"},
+                  {"bytes", "mode", "full", "reduce", "micro_step"}});
+  expect_good(4, {{"equal", "type", "double", "mode", "hybrid", "group", "2", "reduce", "micro_step"}});
+}
+
+// M1
+TEST(Ranks, BalanceTheirExpertsTogether) {
+  expect_good(3, {{"equal", "type", "double", "mode", "none", "balance", "0.01"},
+                  {"equal", "type", "double", "mode", "full", "balance", "0.01"}});
 }
 
 // R6

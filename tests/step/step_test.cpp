@@ -251,5 +251,46 @@ TEST(TrainStep, Bfloat16TrainsItsFloatMaster) {
   EXPECT_LT(losses.back(), losses.front() - 0.2);
 }
 
+// M1
+TEST(TrainStep, TheRoutersBiasMovesAgainstTheLoad) {
+  const auto b = batch();
+  constexpr double speed = 0.25;
+  for (const auto recompute : {Recompute::none, Recompute::loop}) {
+    const auto model = small_model(small_config(), at::kDouble);
+    AdamW optimizer(model->parameters(), {});
+    TrainStep step(*model, optimizer, nullptr, speed);
+    const at::Tensor bias = model->router_bias();
+    bias.zero_();
+    bias[3].fill_(4);  // nearly always chosen
+    for (int i = 0; i < 10; ++i) {
+      at::Tensor counts = at::zeros({5}, at::kLong);
+      const LoopObserver count = [&](const LoopReport& r) { counts += r.experts.flatten().bincount({}, 5); };
+      const at::Tensor before = bias.clone();
+      step.begin({.recompute = recompute, .observer = &count, .loss_tokens = b.counted});
+      for (int64_t row = 0; row < 4; row += 2) step.micro_step(b.ids.narrow(0, row, 2), b.targets.narrow(0, row, 2));
+      ASSERT_TRUE(step.finish(0).updated);
+      EXPECT_TRUE(i > 0 || counts.argmax().item<int64_t>() == 3);
+      for (int64_t e = 0; e < 5; ++e) {
+        const double mean = counts.sum().item<double>() / 5, n = counts[e].item<double>();
+        const double expected = n > mean ? -speed : n < mean ? speed : 0;
+        EXPECT_NEAR((bias[e] - before[e]).item<double>(), expected, 1e-15) << "step " << i << ", expert " << e;
+      }
+    }
+    EXPECT_LT(bias[3].item<double>(), 4 - 5 * speed);
+  }
+  // A step that is left out, and the reference's way: it stays.
+  for (const double speed_here : {speed, 0.0}) {
+    const auto model = small_model(small_config(), at::kDouble);
+    AdamW optimizer(model->parameters(), {});
+    TrainStep step(*model, optimizer, nullptr, speed_here);
+    const at::Tensor before = model->router_bias().clone();
+    step.begin({.loss_tokens = b.counted});
+    step.micro_step(b.ids, b.targets);
+    if (speed_here > 0) model->parameters().gradients(0)[5].fill_(std::numeric_limits<double>::quiet_NaN());
+    EXPECT_EQ(step.finish(1e-3).updated, speed_here == 0);
+    EXPECT_TRUE(model->router_bias().equal(before));
+  }
+}
+
 }  // namespace
 }  // namespace mythos

@@ -176,6 +176,66 @@ TEST_F(RanksTest, OneThatIsLostEndsTheOthersWithItsName) {
   EXPECT_EQ(newest(tiny_.run()), step + 1);
 }
 
+// P6: nobody takes a rank that saves for lost, and all of them fail where a save does.
+TEST_F(RanksTest, ASlowSaveIsWaitedForAndOneThatFailsEndsThemAll) {
+  const std::vector<std::string> o = {"train.steps=3", "train.peer_timeout=1.5", "checkpoint.every=1000"};
+  ASSERT_EQ(on(2, o, elsewhere("quick")).code, 0);
+  const auto bytes = fs::file_size(TinyRun::checkpoint_of(elsewhere("quick"), 3));
+  auto options = mpirun_program(tiny_.folder());
+  options.environment.insert(options.environment.end(),
+                             {{"LD_PRELOAD", MYTHOS_STRIKE_LIBRARY},
+                              {"MYTHOS_STRIKE_FOLDER", (tiny_.run() / "checkpoints").string()},
+                              {"MYTHOS_SLOW", std::to_string(bytes / 6)}});
+  auto arguments = mpirun_options(2);
+  const auto train = command(o, {});
+  arguments.insert(arguments.end(), train.begin(), train.end());
+  const auto begin = std::chrono::steady_clock::now();
+  const Outcome slow = run_program(arguments, options);
+  EXPECT_EQ(slow.code, 0) << slow.err;
+  EXPECT_GT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(4)) << "the save was not slow";
+  EXPECT_EQ(newest(tiny_.run()), 3);
+
+  const auto p = started(2, {"train.steps=60", "checkpoint.every=1000"});
+  ASSERT_TRUE(goes(*p, 3)) << p->err();
+  const auto processes = processes_of(p->pid(), 2);
+  fs::rename(tiny_.run() / "checkpoints", tiny_.run() / "away");
+  write_text(tiny_.run() / "checkpoints", "no folder");
+  EXPECT_EQ(p->wait(), 1) << p->err();
+  EXPECT_TRUE(all_are_gone(processes));
+}
+
+// Two machines, as far as this one can play them (tests/support/two_machines): other host names, a network between
+// them.
+TEST_F(RanksTest, TwoMachinesAreOneRunUntilTheLinkBreaks) {
+  if (std::system("unshare --net --uts ip link >/dev/null 2>&1") != 0) GTEST_SKIP() << "no rights for namespaces";
+  const auto on_two = [&](const std::vector<std::string>& overrides, const std::string& cut) {
+    auto arguments = command(overrides, {});
+    auto options = mpirun_program(tiny_.folder());
+    options.program = MYTHOS_TWO_MACHINES;
+    if (!cut.empty()) options.environment.emplace_back("MYTHOS_CUT_WHEN", cut);
+    return std::make_unique<Program>(std::move(arguments), options);
+  };
+  const fs::path alone = elsewhere("alone");
+  ASSERT_EQ(on(1, {"train.steps=8"}, alone).code, 0);
+  const auto whole = on_two({"train.steps=8"}, "");
+  ASSERT_EQ(whole->wait(), 0) << whole->err();
+  expect_near(TinyRun::checkpoint_of(alone, 8), tiny_.checkpoint(8));
+  expect_same_metrics(alone, tiny_.run());
+
+  const fs::path cut = elsewhere("cut");
+  const std::vector<std::string> more = {"train.steps=100000", "checkpoint.every=4", "train.peer_timeout=3"};
+  const auto broken = on_two(more, cut.string());
+  ASSERT_TRUE(goes(*broken, 6)) << broken->err();
+  write_text(cut, "");
+  ASSERT_TRUE(broken->wait_until([&] { return broken->ended(); })) << "they wait for each other for ever";
+  EXPECT_NE(broken->wait(), 0);
+  EXPECT_NE(broken->err().find("was not heard of for"), std::string::npos) << broken->err();
+  const int64_t step = newest(tiny_.run());
+  EXPECT_GE(step, 12);
+  EXPECT_EQ(on(2, {"train.steps=100000", "train.max_hours=1e-9"}).code, 0);
+  EXPECT_EQ(newest(tiny_.run()), step + 1);
+}
+
 // D8
 TEST_F(RanksTest, DataThatEndsEndsThemAllAtTheSameStep) {
   const Outcome outcome =

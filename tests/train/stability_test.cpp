@@ -43,6 +43,25 @@ TEST(StabilityRules, ALossStandsOutAgainstItsOwnNoise) {
   EXPECT_FALSE(s.finite(level + 2));
 }
 
+// M3
+TEST(StabilityRules, ExpertsThatCollapseAreToldOnce) {
+  const auto spread_over = [](int busy, int experts) {
+    ExpertLoad load;
+    for (int e = 0; e < experts; ++e) load.share.push_back(e < busy ? 1.0 / busy : 0);
+    return load;
+  };
+  Stability s(5, 3);
+  EXPECT_FALSE(s.collapsed(spread_over(8, 8), 2));
+  EXPECT_FALSE(s.collapsed(spread_over(4, 8), 2));
+  EXPECT_TRUE(s.collapsed(spread_over(2, 8), 2));
+  EXPECT_FALSE(s.collapsed(spread_over(2, 8), 2));
+  EXPECT_FALSE(s.collapsed(spread_over(4, 8), 2));
+  EXPECT_TRUE(s.collapsed(spread_over(2, 8), 2));
+  Stability all(5, 3);
+  EXPECT_FALSE(all.collapsed(spread_over(2, 2), 2)) << "every token goes to every expert";
+  EXPECT_FALSE(all.collapsed({}, 2)) << "nothing was seen";
+}
+
 class StabilityTest : public TrainTest {
  protected:
   // A run whose gradients are spoilt at these attempts, counted from 1 whether they succeed or not.
@@ -164,6 +183,52 @@ TEST(FirstNotFinite, IsFoundWhereItIs) {
   EXPECT_NE(fine.find("overflowed"), std::string::npos) << fine;
   const std::string coda = found("coda.1.ffn_norm.weight", 3e38);
   EXPECT_NE(coda.find("after the coda"), std::string::npos) << coda;
+}
+
+// M3: a router without a direction sends everything to the first experts.
+TEST_F(StabilityTest, ARouterThatSendsAllTokensToTheSameExpertsIsToldOf) {
+  for (const bool collapse : {true, false}) {
+    mythos::Run run = prepare_run(request({"train.steps=8", "log.every=2", "train.warmup_steps=0", "train.lr=1e-4",
+                                           collapse ? "run.name=collapsed" : "run.name=sound"},
+                                          elsewhere(collapse ? "collapsed" : "sound")));
+    run.before_update = [&](int64_t, ParameterStore& parameters) {
+      for (const auto& [name, tensor] : parameters.named_values()) {
+        if (collapse && name == "recurrent.block.ffn.router.weight") at::Tensor(tensor).zero_();
+      }
+      for (const auto& [name, tensor] : parameters.named_gradients()) {
+        if (collapse && name == "recurrent.block.ffn.router.weight") at::Tensor(tensor).zero_();
+      }
+    };
+    train(run);
+    log::set_file("");
+    const std::string text = log_of(run.dir);
+    const size_t first = text.find("nearly all tokens go to the same experts");
+    EXPECT_EQ(first != std::string::npos, collapse) << text;
+    if (!collapse) continue;
+    EXPECT_NE(text.find("at step 2 nearly all"), std::string::npos) << text;
+    EXPECT_EQ(text.find("nearly all tokens", first + 1), std::string::npos) << "more than once";
+  }
+}
+
+// M1
+TEST_F(StabilityTest, TheRoutersBiasIsSavedAndGoesOn) {
+  const std::vector<std::string> o = {"train.router_bias_speed=0.01"};
+  const auto bias_of = [](const fs::path& file) {
+    const Checkpoint c = Checkpoint::open(file);
+    const auto bytes = c.weights("recurrent.block.ffn.router_bias");
+    std::vector<float> bias(bytes.size() / sizeof(float));
+    std::memcpy(bias.data(), bytes.data(), bytes.size());
+    return bias;
+  };
+  start({o[0], "train.steps=12"}, elsewhere());
+  start({o[0], "train.steps=12", "train.max_hours=1e-9"});
+  EXPECT_EQ(newest(tiny_.run()), 1);
+  for (const float b : bias_of(tiny_.checkpoint(1))) EXPECT_TRUE(std::abs(b) < 0.0101F);
+  start({o[0], "train.steps=12"});
+  const auto bias = bias_of(tiny_.checkpoint(12));
+  EXPECT_EQ(bias, bias_of(TinyRun::checkpoint_of(elsewhere(), 12)));
+  EXPECT_GT(*std::max_element(bias.begin(), bias.end()), 0);
+  EXPECT_LT(*std::min_element(bias.begin(), bias.end()), 0);
 }
 
 TEST_F(StabilityTest, ASignalAsksForACheckpointWhileTheRunGoesOn) {
