@@ -44,7 +44,7 @@ class Spread {
     row_.compute_seconds = real(r_.micro_batch * train_.seq_len) / r_.tokens_per_second;
     const RankStepRequest step = step_request();
     const RankStep played = row_.gpus == 1 ? alone() : play_step(step);
-    settle_memory(played);
+    settle_memory(step, played);
     settle_time(played);
     return std::move(row_);
   }
@@ -150,7 +150,7 @@ class Spread {
     step.copies = row_.gpus / row_.group;
     step.element = r_.element;
     step.micro_steps = row_.batch.grad_accum;
-    step.reduce_every_micro_step = r_.reduce_every_micro_step;
+    step.reduce_every_micro_step = train_.reduce_gradients == "micro_step";
     const Partition partition{.parts = row_.group};
     const Ring group = group_ring(), copies = copies_ring();
     for (const FlatLayout::Unit& unit : layout_.units) {
@@ -175,7 +175,7 @@ class Spread {
     return step;
   }
 
-  void settle_memory(const RankStep& played) {
+  void settle_memory(RankStepRequest step, const RankStep& played) {
     const int64_t loops = *std::max_element(train_.loops.begin(), train_.loops.end());
     const MemoryPlan plan =
         plan_memory(r_.config.model, r_.micro_batch, train_.seq_len, loops, r_.recompute, r_.element);
@@ -208,7 +208,15 @@ class Spread {
       m.whole_gradients = played.held_gradients;
     }
     row_.fits = m.total() <= r_.memory;
-    if (!row_.fits) row_.why_not = why_not(m);
+    if (row_.fits) return;
+    row_.why_not = why_not(m);
+    if (m.whole_gradients == 0 || step.reduce_every_micro_step || step.micro_steps == 1) return;
+    step.reduce_every_micro_step = true;
+    const RankStep sparing = play_step(step);
+    const int64_t needed = m.total() - m.gathered - m.whole_gradients + sparing.held_values + sparing.held_gradients;
+    if (needed >= m.total()) return;
+    row_.why_not += fmt::format("; with train.reduce_gradients = \"micro_step\" it is {}{}", shown(needed),
+                                needed <= r_.memory ? ", which fits" : "");
   }
 
   std::string why_not(const RankMemory& m) const {
@@ -229,8 +237,10 @@ class Spread {
                          mode_ == ShardingMode::full ? "more GPUs share them out" : "a larger group shares them out");
     }
     const FlatLayout::Unit& unit = largest();
-    return fmt::format("{}, however many GPUs: whole units take {} and their gradients {}; the largest is \"{}\", {}",
-                       much, shown(m.gathered), shown(m.whole_gradients), unit.name, shown(unit.size * r_.element));
+    return fmt::format(
+        "{}: whole units take {}, their gradients {}, and no number of GPUs changes that; the largest is "
+        "\"{}\", {} without gradients",
+        much, shown(m.gathered), shown(m.whole_gradients), unit.name, shown(unit.size * r_.element));
   }
 
   [[nodiscard]] const FlatLayout::Unit& largest() const {

@@ -34,8 +34,6 @@ struct ByGpusRequest {
   Interconnect interconnect;
   double price = 0;               ///< dollars an hour; 0: not known
   bool price_of_machine = false;  ///< of a machine, else of a GPU
-  /// See RankStepRequest.
-  bool reduce_every_micro_step = false;
 };
 
 /// Bytes on one GPU.

@@ -153,8 +153,10 @@ std::string by_gpus_text(const ByGpus& p) {
   std::string t =
       fmt::format("on many GPUs  {}, {} a machine; in one direction a GPU sends {} inside it, a machine {} to others\n",
                   p.gpu, r.interconnect.gpus_per_machine, rate(r.interconnect.link), rate(r.interconnect.network));
-  t += fmt::format("  train.sharding \"{}\", micro_batch {}, recompute {}; {} tokens/s for a GPU by itself: {}\n",
-                   r.config.train.sharding, r.micro_batch, r.recompute == Recompute::loop ? "on" : "off",
+  t += fmt::format("  train.sharding \"{}\"{}, micro_batch {}, recompute {}; {} tokens/s for a GPU by itself: {}\n",
+                   r.config.train.sharding,
+                   r.config.train.reduce_gradients == "micro_step" ? ", gradients move after every micro-step" : "",
+                   r.micro_batch, r.recompute == Recompute::loop ? "on" : "off",
                    with_commas(std::llround(r.tokens_per_second)), r.speed_source);
   t += "  traffic at the catalogue's full rates and without latency: times are the least there can be\n";
   t += run_table(p);
