@@ -127,11 +127,10 @@ class Spread {
     const double dense = real(c.prelude_layers + c.coda_layers);
     const double attention = f.attention / (dense + loops);
     const double backward = r_.recompute == Recompute::loop ? 3 : 2;
-    const auto looped = static_cast<size_t>(c.prelude_layers + 1);
     double all = step.head = 3 * f.head;
     for (size_t u = 1; u < step.units.size(); ++u) {
       UnitCost& cost = step.units[u];
-      cost.forward = u == looped ? f.loops + loops * attention : f.dense_blocks / dense + attention;
+      cost.forward = u == step.looped ? f.loops + loops * attention : f.dense_blocks / dense + attention;
       cost.backward = backward * cost.forward;
       all += cost.forward + cost.backward;
     }
@@ -150,6 +149,7 @@ class Spread {
     step.copies = row_.gpus / row_.group;
     step.element = r_.element;
     step.micro_steps = row_.batch.grad_accum;
+    step.looped = static_cast<size_t>(r_.config.model.prelude_layers + 1);
     step.reduce_every_micro_step = train_.reduce_gradients == "micro_step";
     const Partition partition{.parts = row_.group};
     const Ring group = group_ring(), copies = copies_ring();
@@ -175,14 +175,29 @@ class Spread {
     return step;
   }
 
+  // Sets what comes and goes to what is there in the phase that needs most.
+  void settle_passing(RankMemory& m, const RankStep& played) const {
+    const int64_t loops = *std::max_element(train_.loops.begin(), train_.loops.end());
+    const auto passing =
+        passing_memory(r_.config.model, r_.micro_batch, train_.seq_len, loops, r_.recompute, r_.element);
+    size_t most = 0;
+    for (size_t p = 1; p < n_phases; ++p) {
+      if (passing[p] + played.held[p].total() > passing[most] + played.held[most].total()) most = p;
+    }
+    m.activations = passing[most] - std::min(m.loss_chunk, passing[most]);
+    m.loss_chunk = passing[most] - m.activations;
+    m.gathered = played.held[most].values;
+    m.whole_gradients = played.held[most].gradients;
+  }
+
   void settle_memory(RankStepRequest step, const RankStep& played) {
     const int64_t loops = *std::max_element(train_.loops.begin(), train_.loops.end());
     const MemoryPlan plan =
         plan_memory(r_.config.model, r_.micro_batch, train_.seq_len, loops, r_.recompute, r_.element);
     RankMemory& m = row_.memory;
-    m.activations = plan.activations;
     m.loss_chunk = plan.loss_chunk;
     m.program = plan.program;
+    settle_passing(m, played);
     const bool same = r_.element == master;
     if (row_.gpus == 1) {
       m.copies = same ? 0 : plan.weights / (master + r_.element) * r_.element;
@@ -204,19 +219,18 @@ class Spread {
         m.copies += same ? 0 : r_.element * whole;
         m.gradients += (same ? master : master + r_.element) * whole;
       }
-      m.gathered = played.held_values;
-      m.whole_gradients = played.held_gradients;
     }
     row_.fits = m.total() <= r_.memory;
     if (row_.fits) return;
     row_.why_not = why_not(m);
     if (m.whole_gradients == 0 || step.reduce_every_micro_step || step.micro_steps == 1) return;
     step.reduce_every_micro_step = true;
-    const RankStep sparing = play_step(step);
-    const int64_t needed = m.total() - m.gathered - m.whole_gradients + sparing.held_values + sparing.held_gradients;
-    if (needed >= m.total()) return;
-    row_.why_not += fmt::format("; with train.reduce_gradients = \"micro_step\" it is {}{}", shown(needed),
-                                needed <= r_.memory ? ", which fits" : "");
+    RankMemory sparing = m;
+    sparing.loss_chunk = plan.loss_chunk;
+    settle_passing(sparing, play_step(step));
+    if (sparing.total() >= m.total()) return;
+    row_.why_not += fmt::format("; with train.reduce_gradients = \"micro_step\" it is {}{}", shown(sparing.total()),
+                                sparing.total() <= r_.memory ? ", which fits" : "");
   }
 
   std::string why_not(const RankMemory& m) const {

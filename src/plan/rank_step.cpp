@@ -61,15 +61,19 @@ class Player {
     return channel;
   }
   void wait(double until) { now_ = std::max(now_, until); }
+  void enter(Phase phase) {
+    phase_ = static_cast<size_t>(phase);
+    look();
+  }
   void look() {
-    if (values_ + gradients_ <= out_.held_values + out_.held_gradients) return;
-    out_.held_values = values_;
-    out_.held_gradients = gradients_;
+    const HeldUnits now{.values = values_, .gradients = gradients_};
+    if (now.total() > out_.held[phase_].total()) out_.held[phase_] = now;
   }
 
   void micro_step(bool last) {
     last_ = last;
     const size_t n = units_.size();
+    enter(Phase::loop_forward);
     before_forward(0);
     now_ += r_.units[0].forward;
     for (size_t u = 1; u < n; ++u) {
@@ -77,6 +81,7 @@ class Player {
       now_ += r_.units[u].forward;
       if (u + 1 < n) let_go(u);
     }
+    enter(Phase::loss);
     now_ += r_.head;
     for (size_t u = n; u-- > 0;) {
       before_backward(u);
@@ -98,6 +103,7 @@ class Player {
     } else {
       done_with(u + 1);
     }
+    enter(u > r_.looped ? Phase::coda_backward : u == r_.looped ? Phase::loop_backward : Phase::prelude_backward);
     if (u == 0) return;
     need(u);
     if (u > 1) ask_for(u - 1);
@@ -183,6 +189,7 @@ class Player {
   std::vector<Unit> units_;
   std::vector<size_t> reducing_;
   double now_ = 0, skipped_ = 0;
+  size_t phase_ = 0;
   double group_ = 0, copies_ = 0;  // when the communicators are free
   int64_t values_ = 0, gradients_ = 0;
   RankStep out_;

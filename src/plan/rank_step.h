@@ -3,7 +3,9 @@
 #pragma once
 
 #include "dist/sharding.h"
+#include "plan/memory.h"
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -27,7 +29,14 @@ struct RankStepRequest {
   /// Gradients move after every micro-step, for full and hybrid; else once, after the last.
   bool reduce_every_micro_step = false;
   std::vector<UnitCost> units;
-  double head = 0;  ///< seconds of the head and the loss, with their gradient
+  size_t looped = 0;  ///< number of the looped unit: those before it are the prelude's, those behind it the coda's
+  double head = 0;    ///< seconds of the head and the loss, with their gradient
+};
+
+struct HeldUnits {
+  int64_t values = 0;     ///< bytes in compute type
+  int64_t gradients = 0;  ///< bytes, in compute type and in fp32
+  [[nodiscard]] int64_t total() const { return values + gradients; }
 };
 
 struct RankStep {
@@ -35,9 +44,8 @@ struct RankStep {
   int64_t micro_step_gathered = 0;
   int64_t gathered = 0, reduced = 0;  ///< in the whole step
 
-  // Whole units at the moment when most of them are there; none where everything always is.
-  int64_t held_values = 0;     ///< bytes in compute type
-  int64_t held_gradients = 0;  ///< bytes, in compute type and in fp32
+  /// Whole units at the moment of each phase when most of them are there, by its number; none where all always are.
+  std::array<HeldUnits, n_phases> held{};
 
   double micro_step = 0;  ///< seconds of one that is not the last; of the last where there is no other
   double step = 0;        ///< seconds of all, with what comes after them

@@ -189,6 +189,7 @@ TEST(ByGpus, TheLargestUnitEndsIt) {
   for (const char* name : {"mythos_100b", "mythos_1t"}) {
     ByGpusRequest r = request("full", {1, 64, 4096});
     r.config = config_of(fmt::format("preset = \"{}\"", name), "global_batch_tokens = 4194304");
+    r.recompute = Recompute::loop;
     const ByGpus p = plan_by_gpus("H100", r);
     for (const GpuRow& row : p.rows) EXPECT_FALSE(row.fits) << name;
     EXPECT_TRUE(holds(p.rows[2].why_not, "no number of GPUs changes that")) << p.rows[2].why_not;
@@ -214,21 +215,31 @@ TEST(ByGpus, TheLargestUnitEndsIt) {
   EXPECT_TRUE(plan_by_gpus("H100", request("full", {2})).limit.fits);
 }
 
-TEST(ByGpus, WhyItDoesNotFitNamesWhatTo) {
-  ByGpusRequest r = request("full", {2, 512});
-  r.memory = int64_t{6} << 30;
-  EXPECT_TRUE(holds(plan_by_gpus("", r).rows[0].why_not, "more GPUs share them out"))
-      << plan_by_gpus("", r).rows[0].why_not;
-  r.memory = int64_t{9} << 29;
-  const ByGpus p = plan_by_gpus("", r);
-  EXPECT_TRUE(holds(p.rows[0].why_not, "train.reduce_gradients = \"micro_step\" it is")) << p.rows[0].why_not;
-  r = request("optimizer", {512});
-  r.memory = int64_t{4} << 30;
-  EXPECT_TRUE(holds(plan_by_gpus("", r).rows[0].why_not, "keeps weights and gradients whole"))
-      << plan_by_gpus("", r).rows[0].why_not;
-  r.memory = int64_t{1} << 30;
-  EXPECT_TRUE(holds(plan_by_gpus("", r).rows[0].why_not, "activations and logits alone"))
-      << plan_by_gpus("", r).rows[0].why_not;
+TEST(ByGpus, WhyItDoesNotFitSaysWhatHelps) {
+  const auto why = [](ByGpusRequest r, int64_t memory) {
+    r.memory = memory;
+    const GpuRow row = plan_by_gpus("", r).rows[0];
+    EXPECT_EQ(row.fits, row.memory.total() <= memory);
+    return row.why_not;
+  };
+  const auto memory_of = [](const ByGpusRequest& r) { return plan_by_gpus("", r).rows[0].memory; };
+  const ByGpusRequest full = request("full", {2});
+  const RankMemory m = memory_of(full);
+  EXPECT_EQ(why(full, m.total()), "");
+  EXPECT_TRUE(holds(why(full, m.total() - 1), "more GPUs share them out")) << why(full, m.total() - 1);
+  const std::string units = why(full, m.of_every_gpu() - 1);
+  EXPECT_TRUE(holds(units, "no number of GPUs changes that")) << units;
+  EXPECT_TRUE(holds(units, "with train.reduce_gradients = \"micro_step\" it is")) << units;
+  EXPECT_FALSE(holds(why(request("full", {256}), m.of_every_gpu() / 2), "reduce_gradients")) << "one micro-step a step";
+  const int64_t passing = m.activations + m.loss_chunk + m.program;
+  EXPECT_TRUE(holds(why(full, passing - 1), "activations and logits alone")) << why(full, passing - 1);
+  const ByGpusRequest optimizer = request("optimizer", {2});
+  const RankMemory whole = memory_of(optimizer);
+  EXPECT_TRUE(holds(why(optimizer, whole.total() - 1), "more GPUs share out the moments"));
+  EXPECT_TRUE(holds(why(optimizer, whole.of_every_gpu() + whole.gradients - 1), "keeps weights and gradients whole"));
+  const ByGpusRequest none = request("none", {2});
+  EXPECT_TRUE(holds(why(none, memory_of(none).total() - 1), "weights 1.00 GB, gradients 1.00 GB, moments 1.34 GB"));
+  EXPECT_TRUE(holds(why(request("hybrid", {16}), memory_of(request("hybrid", {16})).total() - 1), "a larger group"));
 }
 
 TEST(ByGpus, NumbersAreReadOrRefused) {

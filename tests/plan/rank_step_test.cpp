@@ -25,17 +25,17 @@ class Alone final : public Communicator {
     const at::NoGradGuard no_grad;
     const at::Tensor own = in.numel() < 1000 ? in.clone() : in;
     for (int64_t r = 0; r < size_; ++r) out.variable_data().narrow(0, r * in.numel(), in.numel()).copy_(own);
-    count((size_ - 1) * in.numel(), in);
+    count((size_ - 1) * bytes(in), in);
     return nullptr;
   }
   [[nodiscard]] Handle reduce_scatter(const at::Tensor& out, const at::Tensor& in) override {
     const at::NoGradGuard no_grad;
     if (out.data_ptr() != in.data_ptr()) out.copy_(in.narrow(0, 0, out.numel()));
-    count((size_ - 1) * out.numel(), out);
+    count((size_ - 1) * bytes(out), out);
     return nullptr;
   }
   [[nodiscard]] Handle all_reduce(const at::Tensor& tensor) override {
-    count(2 * (size_ - 1) * tensor.numel() / size_, tensor);
+    count(2 * (size_ - 1) * bytes(tensor) / size_, tensor);
     return nullptr;
   }
   [[nodiscard]] Handle broadcast(const at::Tensor& /*tensor*/, int64_t /*from*/) override { return nullptr; }
@@ -48,9 +48,10 @@ class Alone final : public Communicator {
   [[nodiscard]] int64_t bytes_sent() const override { return sent_; }
 
  private:
+  static int64_t bytes(const at::Tensor& t) { return static_cast<int64_t>(t.nbytes()); }
   // What ranks agree on is no float.
-  void count(int64_t elements, const at::Tensor& t) {
-    if (t.scalar_type() == at::kFloat || t.scalar_type() == at::kBFloat16) sent_ += elements * t.element_size();
+  void count(int64_t bytes, const at::Tensor& t) {
+    if (t.scalar_type() == at::kFloat || t.scalar_type() == at::kBFloat16) sent_ += bytes;
   }
   int64_t size_;
   std::deque<int64_t> splits_;
@@ -92,7 +93,7 @@ Seen seen(const ModelConfig& c, ShardingMode mode, int64_t ranks, int64_t group,
   Seen out;
   const auto run = [&](int64_t n) {
     const int64_t before = sharding.bytes_sent();
-    step.begin({.clip = 1, .n_loops = 3, .loss_tokens = static_cast<double>(ids.numel() * n), .micro_steps = n});
+    step.begin({.clip = 1, .n_loops = 2, .loss_tokens = static_cast<double>(ids.numel() * n), .micro_steps = n});
     for (int64_t i = 0; i < n; ++i) step.micro_step(ids, ids);
     step.finish(0);
     return sharding.bytes_sent() - before;
@@ -119,6 +120,7 @@ RankStepRequest step_of(const ModelConfig& c, const Way& w, int64_t element, int
   r.mode = sharding_mode_from(w.mode);
   r.parts = r.mode == ShardingMode::none ? 1 : r.mode == ShardingMode::hybrid ? w.group : w.ranks;
   r.copies = w.ranks / r.parts;
+  r.looped = static_cast<size_t>(c.prelude_layers + 1);
   r.element = element;
   r.micro_steps = micro_steps;
   r.reduce_every_micro_step = w.every;
@@ -150,12 +152,12 @@ TEST(RankStep, MemoryIsWhatTensorsTake) {
   for (const Way& w : ways) {
     for (const int64_t micro_steps : {int64_t{1}, int64_t{3}}) {
       ByGpusRequest r;
-      r.config = parse_config(fmt::format("[model]\npreset = \"mythos_300m\"\n[train]\nglobal_batch_tokens = {}\n",
-                                          w.ranks * micro_steps * 512),
-                              "test.toml", "test");
+      r.config = parse_config(
+          fmt::format("[model]\npreset = \"mythos_300m\"\n[train]\nseq_len = 256\nglobal_batch_tokens = {}\n",
+                      w.ranks * micro_steps * 512),
+          "test.toml", "test");
       r.config.model = c;
-      r.config.train.seq_len = 256;
-      r.config.train.loops = {3};
+      r.config.train.loops = {2};  // whatever the weights are, more than one is run
       r.config.train.sharding = w.mode;
       r.config.train.sharding_group = w.group;
       r.config.train.reduce_gradients = w.every ? "micro_step" : "step";
@@ -181,6 +183,7 @@ RankStepRequest simple(ShardingMode mode) {
   RankStepRequest r;
   r.mode = mode;
   r.parts = 2;
+  r.looped = 2;
   r.units = {{.shard = 16, .gather = 1, .reduce = 2},
              {.shard = 16, .forward = 4, .backward = 8, .gather = 3, .reduce = 6},
              {.shard = 16, .forward = 10, .backward = 20, .gather = 5, .reduce = 10}};
@@ -218,18 +221,28 @@ TEST(RankStep, WhatIsWaitedForByHand) {
   EXPECT_DOUBLE_EQ(play_step(hybrid).step, 64 + 300);
 }
 
+HeldUnits in(const RankStep& step, Phase phase) { return step.held[static_cast<size_t>(phase)]; }
+
+// Two parts of 16 elements and of 1,600 for the looped unit; 2 bytes for values, 6 for gradients.
 TEST(RankStep, UnitsThatAreThereByHand) {
   RankStepRequest r = simple(ShardingMode::full);
   r.units[2].shard = 1600;
-  // The backward pass of the looped unit: it and the one that comes, gradients of it and of the head's. 2 bytes for
-  // values, 6 for gradients.
   const RankStep one = play_step(r);
-  EXPECT_EQ(one.held_values, 2 * (3200 + 32));
-  EXPECT_EQ(one.held_gradients, 6 * (3200 + 32));
+  // Embedding, block and looped unit; gradients of the embedding, which is the head.
+  EXPECT_EQ(in(one, Phase::loop_forward).values, 2 * (3200 + 32 + 32));
+  EXPECT_EQ(in(one, Phase::loop_forward).gradients, 6 * 32);
+  EXPECT_EQ(in(one, Phase::loss).values, 2 * (3200 + 32));
+  // The looped unit and the block that comes; gradients of it and of the embedding.
+  EXPECT_EQ(in(one, Phase::loop_backward).values, 2 * (3200 + 32));
+  EXPECT_EQ(in(one, Phase::loop_backward).gradients, 6 * (3200 + 32));
+  // Its gradients are on their way.
+  EXPECT_EQ(in(one, Phase::prelude_backward).values, 2 * 32);
+  EXPECT_EQ(in(one, Phase::prelude_backward).gradients, 6 * (3200 + 64));
+  EXPECT_EQ(in(one, Phase::coda_backward).total(), 0) << "there is no coda";
   // With several micro-steps every unit's gradients stay.
   r.micro_steps = 2;
-  EXPECT_EQ(play_step(r).held_gradients, 6 * (3200 + 64));
-  EXPECT_EQ(play_step(simple(ShardingMode::none)).held_values, 0);
+  EXPECT_EQ(in(play_step(r), Phase::loss).gradients, 6 * (3200 + 64));
+  EXPECT_EQ(in(play_step(simple(ShardingMode::none)), Phase::loop_backward).total(), 0);
 }
 
 }  // namespace
