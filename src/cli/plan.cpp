@@ -20,10 +20,10 @@ namespace fs = std::filesystem;
 namespace {
 
 struct Options {
-  std::string config, gpu, instance, region = "us-east-1", mfu, deadline;
+  std::string config, gpu, instance, region = "us-east-1", mfu, deadline, gpus;
   fs::path hardware;
   std::vector<std::string> overrides;
-  std::optional<double> price, budget;
+  std::optional<double> price, budget, network;
   int64_t measure = -1;  // not said
   double seconds = 60;
   bool compare = false, spot = false, check = false, json = false;
@@ -102,6 +102,7 @@ void look_here(PlanRequest& request, const Options& o, LocalRows& rows, std::str
   request.element = compute == at::kBFloat16 ? 2 : 4;
   request.on_cpu = device.is_cpu();
   request.device_memory = device_memory(device);
+  if (!request.gpus.empty()) (void)planned_gpu(request);  // nothing is measured in vain
   request.disk_free = free_at(config.checkpoint.dir);
   const TrainSection& t = config.train;
   const int64_t loops = *std::max_element(t.loops.begin(), t.loops.end());
@@ -167,6 +168,9 @@ void run(const Options& o) {
   request.price = o.price;
   request.budget = o.budget;
   request.compare = o.compare;
+  if (!o.gpus.empty()) request.gpus = gpu_counts_from(o.gpus, "--gpus");
+  request.network = o.network;
+  if (o.network && request.gpus.empty()) throw usage_error("--network-gbit-s is for --gpus", "add --gpus 1,8,64");
   if (!o.mfu.empty())
     request.mfu = o.mfu == "reference" ? request.catalogue.reference().mfu : fraction_from(o.mfu, "--mfu");
   if (!o.deadline.empty()) request.deadline_hours = hours_from(o.deadline, "--deadline");
@@ -250,6 +254,25 @@ void add_plan(CLI::App& app, Result&) {
       ->type_name("DOLLARS");
   command->add_option("--deadline", o->deadline,
                       "whether it is done in this time (12h, 3d), and what would make it so");
+  command
+      ->add_option_function<std::string>(
+          "--gpus",
+          [o](const std::string& text) {
+            (void)gpu_counts_from(text, "--gpus");
+            o->gpus = text;
+          },
+          "how it would go on so many GPUs: batch, memory, traffic, time and cost of each number")
+      ->type_name("N,N,...");
+  command
+      ->add_option_function<double>(
+          "--network-gbit-s",
+          [o](const double& x) {
+            if (!(x > 0 && x <= 1e6))
+              throw usage_error(fmt::format("--network-gbit-s is {}, it must be Gbit/s, more than 0", x));
+            o->network = x * 1e9 / 8;
+          },
+          "what a machine sends to others, for --gpus, instead of the catalogue's")
+      ->type_name("X");
   command->add_flag("--compare", o->compare, "rank the catalogue's machines by cost");
   command->add_flag("--check", o->check, "read the account's present quota with the aws command; nothing is requested");
   command->add_option("--hardware", o->hardware, "a catalogue of your own, laid over the built-in one (docs/plan.md)");
@@ -257,6 +280,7 @@ void add_plan(CLI::App& app, Result&) {
   command->footer(
       "Examples:\n  mythos plan configs/mythos_300m.toml                                    measures on this machine\n"
       "  mythos plan configs/mythos_300m.toml --instance g6e.8xlarge --deadline 12h    from the catalogue\n"
+      "  mythos plan configs/mythos_300m.toml --instance p5.48xlarge --gpus 1,8,64,512     on many GPUs\n"
       "  mythos plan configs/mythos_300m.toml --gpu l40s --mfu reference --price-per-hour 5");
   command->callback([o] { run(*o); });
 }

@@ -74,6 +74,7 @@ void take_gpu(std::vector<Gpu>& gpus, const Value& value, const std::string& nam
   if (const auto n = entry.number("memory_mib", 256, 1 << 24)) g.memory_bytes = static_cast<int64_t>(*n) << 20;
   if (const auto x = entry.number("bf16_tflops", 0.001, 1e6, g.unsupported.empty())) g.bf16_flops = *x * 1e12;
   if (const auto x = entry.number("bandwidth_gb_s", 1, 1e6)) g.bandwidth = *x * 1e9;
+  if (const auto x = entry.number("link_gb_s", 0.001, 1e6, false)) g.link = *x * 1e9;
   entry.done();
   slot(gpus, called, known) = g;
 }
@@ -100,6 +101,7 @@ void take_instance(std::vector<Instance>& instances, const Value& value, const s
   if (const auto n = entry.number("vcpus", 1, 1 << 16)) i.vcpus = static_cast<int64_t>(*n);
   if (const auto n = entry.number("memory_gib", 1, 1 << 20)) i.memory_bytes = static_cast<int64_t>(*n * 1073741824.0);
   if (const auto n = entry.number("local_disk_gb", 0, 1e7, false)) i.local_disk_bytes = static_cast<int64_t>(*n * 1e9);
+  if (const auto x = entry.number("network_gbit_s", 0.001, 1e6, false)) i.network = *x * 1e9 / 8;
   if (const auto quota = entry.text("quota", false)) i.quota = *quota;
   if (const Value* const prices = entry.value("prices")) {
     for (const auto& [region, price] : prices_of(entry, *prices)) i.prices[region] = price;

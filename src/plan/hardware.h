@@ -17,6 +17,7 @@ struct Gpu {
   int64_t memory_bytes = 0;
   double bf16_flops = 0;    ///< dense, fp32 accumulation; 0 where `unsupported` is set
   double bandwidth = 0;     ///< bytes/s
+  double link = 0;          ///< bytes/s it sends to the other GPUs of its machine; 0: not known
   std::string unsupported;  ///< why it cannot train this model; empty: it can
 };
 
@@ -27,6 +28,7 @@ struct Instance {
   int64_t vcpus = 0;
   int64_t memory_bytes = 0;              ///< of the host
   int64_t local_disk_bytes = 0;          ///< lost when the machine stops; 0: none
+  double network = 0;                    ///< bytes/s it sends to other machines; 0: not known
   std::map<std::string, double> prices;  ///< dollars an hour by region; under "": anywhere
   std::string quota;                     ///< the quota's family ("G and VT", "P"); empty: it needs none
 

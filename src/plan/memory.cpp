@@ -54,38 +54,52 @@ PerToken loop(const ModelConfig& c) {
 int64_t feed_forward_work(int64_t dim, int64_t width) { return 3 * dim + 4 * width; }
 int64_t routed_work(const ModelConfig& c) { return c.n_experts_per_tok * (2 * c.dim + 4 * c.expert_dim) + 4 * c.dim; }
 
+int64_t logits_bytes(const ModelConfig& c, int64_t tokens, int64_t element) {
+  const int64_t rows = cross_entropy_chunk_rows(c.vocab_size, tokens);
+  const int64_t block_rows = cross_entropy_block(c.vocab_size);
+  const int64_t blocks = (c.vocab_size + block_rows - 1) / block_rows;
+  return rows * (c.vocab_size + 2 * blocks) * element;
+}
+
 }  // namespace
+
+std::array<int64_t, n_phases> passing_memory(const ModelConfig& c, int64_t micro_batch, int64_t seq_len, int64_t loops,
+                                             Recompute recompute, int64_t element) {
+  const int64_t tokens = micro_batch * seq_len;
+  const bool again = recompute == Recompute::loop;
+  const int64_t state = c.dim * element;
+  const int64_t block = dense_block(c).total(element);
+  const int64_t one_loop = loop(c).total(element);
+  const int64_t prelude = c.prelude_layers * (again ? state : block);
+  const int64_t coda = c.coda_layers * (again ? state : block);
+  const int64_t looped = loops * (again ? state : one_loop);
+  const int64_t ends = 5 * state;  // ACT's sum, the final norm's input and output, the hidden gradient, e
+  const int64_t kept = prelude + looped + coda + ends;
+  const int64_t dense_work = feed_forward_work(c.dim, c.dense_dim()) * element;
+  // Shared experts come first in the backward pass and let go of what they kept before the routed ones work.
+  const int64_t shared = c.n_shared_experts > 0 ? feed_forward_work(c.dim, c.shared_dim()) + c.dim : 0;
+  const int64_t routed = routed_work(c) - c.n_shared_experts * 2 * c.shared_dim();
+  const int64_t loop_work = std::max(shared, routed) * element;
+  std::array<int64_t, n_phases> out{};
+  const auto set = [&out](Phase phase, int64_t bytes) { out[static_cast<size_t>(phase)] = bytes; };
+  set(Phase::loop_forward, tokens * (kept - coda + loop_work));
+  set(Phase::loss, tokens * kept + logits_bytes(c, tokens, element));
+  set(Phase::coda_backward, tokens * (kept + dense_work + (again && c.coda_layers > 0 ? block : 0)));
+  set(Phase::loop_backward, tokens * (kept - coda + loop_work + (again ? one_loop - state : 0)));
+  set(Phase::prelude_backward, tokens * (prelude + ends + dense_work + (again && c.prelude_layers > 0 ? block : 0)));
+  return out;
+}
 
 MemoryPlan plan_memory(const ModelConfig& c, int64_t micro_batch, int64_t seq_len, int64_t loops, Recompute recompute,
                        int64_t element) {
   MemoryPlan plan;
   const int64_t parameters = parameter_count(c);
-  const int64_t tokens = micro_batch * seq_len;
   plan.weights = parameters * (element == 4 ? 4 : 4 + element);
   plan.gradients = parameters * (element == 4 ? 4 : 4 + element);
   plan.moments = parameters * 8;
-
-  const bool again = recompute == Recompute::loop;
-  const int64_t state = c.dim * element;
-  const int64_t block = dense_block(c).total(element);
-  const int64_t one_loop = loop(c).total(element);
-  const int64_t coda = c.coda_layers * (again ? state : block);
-  const int64_t dense = c.prelude_layers * (again ? state : block) + coda;
-  const int64_t ends = 5 * state;  // ACT's sum, the final norm's input and output, the hidden gradient, e
-  const int64_t kept = tokens * (dense + loops * (again ? state : one_loop) + ends);
-
-  const int64_t rows = cross_entropy_chunk_rows(c.vocab_size, tokens);
-  const int64_t block_rows = cross_entropy_block(c.vocab_size);
-  const int64_t blocks = (c.vocab_size + block_rows - 1) / block_rows;
-  plan.loss_chunk = rows * (c.vocab_size + 2 * blocks) * element;
-  // The most there is at a time: in the loss, in the coda's backward pass, or in a loop's when the coda's is done.
-  const int64_t in_coda =
-      tokens * (feed_forward_work(c.dim, c.dense_dim()) * element + (again && c.coda_layers > 0 ? block : 0));
-  // Shared experts come first in the backward pass and let go of what they kept before the routed ones work.
-  const int64_t shared = c.n_shared_experts > 0 ? feed_forward_work(c.dim, c.shared_dim()) + c.dim : 0;
-  const int64_t routed = routed_work(c) - c.n_shared_experts * 2 * c.shared_dim();
-  const int64_t in_loop = tokens * (std::max(shared, routed) * element + (again ? one_loop - state : 0) - coda);
-  plan.activations = kept + std::max<int64_t>({0, in_coda - plan.loss_chunk, in_loop - plan.loss_chunk});
+  plan.loss_chunk = logits_bytes(c, micro_batch * seq_len, element);
+  const auto passing = passing_memory(c, micro_batch, seq_len, loops, recompute, element);
+  plan.activations = *std::max_element(passing.begin(), passing.end()) - plan.loss_chunk;
   plan.program = int64_t{250} << 20;
   return plan;
 }

@@ -4,6 +4,7 @@
 #include "model/config.h"
 #include "model/recurrent.h"
 
+#include <array>
 #include <cstdint>
 #include <string>
 
@@ -26,6 +27,14 @@ struct MemoryPlan {
 /// For one device that holds everything. `element`: bytes of a compute value (4 for fp32).
 MemoryPlan plan_memory(const ModelConfig& config, int64_t micro_batch, int64_t seq_len, int64_t loops,
                        Recompute recompute, int64_t element = 4);
+
+/// When a micro-step may need most; prelude, loop and coda are the model's parts.
+enum class Phase { loop_forward, loss, coda_backward, loop_backward, prelude_backward };
+inline constexpr size_t n_phases = 5;
+/// Bytes of activations and logits at their most in each phase, by its number. The most of all is what plan_memory
+/// calls activations and loss_chunk.
+std::array<int64_t, n_phases> passing_memory(const ModelConfig& config, int64_t micro_batch, int64_t seq_len,
+                                             int64_t loops, Recompute recompute, int64_t element = 4);
 
 /// Bytes that keys and values of `positions` take while generating (model/cache.h): of every block, and of the
 /// recurrent one for each loop. Exact from 64 positions on that come at once.

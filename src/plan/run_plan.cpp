@@ -44,6 +44,7 @@ class Planner {
     if (r_.compare) plan_.choices = compare_instances(plan_, r_.catalogue, r_.region, r_.config, pace_mfu());
     add_changes();
     judge();
+    spread();
     return std::move(plan_);
   }
 
@@ -325,6 +326,29 @@ class Planner {
       judge_target(plan_, "budget", *r_.budget, *r_.budget / plan_.price, r_.catalogue, r_.region);
   }
 
+  void spread() {
+    if (r_.gpus.empty()) return;
+    const Gpu& gpu = planned_gpu(r_);
+    ByGpusRequest many;
+    many.config = config_;
+    many.counts = r_.gpus;
+    many.micro_batch = plan_.batch.micro_batch;
+    many.recompute = plan_.recompute;
+    many.element = element_;
+    many.memory = limit_;
+    many.tokens_per_second = plan_.expected.tokens_per_second;
+    many.speed_source = plan_.speed_source;
+    many.interconnect.link = gpu.link;
+    if (instance_ != nullptr) {
+      many.interconnect.gpus_per_machine = instance_->gpus;
+      many.interconnect.network = instance_->network;
+    }
+    if (r_.network) many.interconnect.network = *r_.network;
+    many.price = plan_.price;
+    many.price_of_machine = instance_ != nullptr;
+    plan_.by_gpus = plan_by_gpus(gpu.name, many);
+  }
+
   const PlanRequest& r_;
   const RunConfig& config_;
   RunPlan plan_;
@@ -334,6 +358,17 @@ class Planner {
 };
 
 }  // namespace
+
+const Gpu& planned_gpu(const PlanRequest& r) {
+  if (!r.instance.empty()) return r.catalogue.supported_gpu(r.catalogue.instance(r.instance).gpu);
+  if (!r.gpu.empty()) return r.catalogue.supported_gpu(r.gpu);
+  const Gpu* const here = r.on_cpu ? nullptr : r.catalogue.gpu_of_device(r.device);
+  if (here == nullptr) {
+    throw usage_error(fmt::format("--gpus needs a GPU of the catalogue, and {} is none", r.device),
+                      "add --gpu NAME or --instance NAME");
+  }
+  return *here;
+}
 
 int64_t most_rows(const TrainSection& t) {
   return t.global_batch_tokens > 0 ? std::max<int64_t>(1, t.global_batch_tokens / t.seq_len) : 8;

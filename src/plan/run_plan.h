@@ -5,6 +5,7 @@
 #include "config/batch_plan.h"
 #include "config/run_config.h"
 #include "model/flops.h"
+#include "plan/by_gpus.h"
 #include "plan/hardware.h"
 #include "plan/measure.h"
 #include "plan/memory.h"
@@ -33,6 +34,8 @@ struct PlanRequest {
   std::optional<double> price;  ///< dollars an hour, over the configuration's and the instance's
   std::optional<double> budget, deadline_hours;
   bool compare = false;
+  std::vector<int64_t> gpus;      ///< numbers of GPUs to go through; none: one process
+  std::optional<double> network;  ///< bytes/s of a machine to others, over the catalogue's
 
   // The device that is here, where no GPU or instance is named.
   std::string device;   ///< its name
@@ -104,6 +107,7 @@ struct RunPlan {
   std::vector<Choice> choices;        ///< with `compare`, the cheapest first
   std::vector<std::string> verdicts;  ///< on budget and deadline
   Json targets = Json::object();      ///< the same for programs
+  std::optional<ByGpus> by_gpus;
 
   [[nodiscard]] double total_flops() const { return flops.train * static_cast<double>(batch.tokens()); }
 };
@@ -111,6 +115,10 @@ struct RunPlan {
 /// Throws usage Error for unknown names and for a micro-batch that would pass the global batch, a refusal for a GPU
 /// that cannot train.
 RunPlan make_plan(const PlanRequest& request);
+
+/// The GPU of the catalogue that is planned for: the one that is named, the instance's, or the device that is here.
+/// Throws usage Error where that is none of the catalogue's.
+const Gpu& planned_gpu(const PlanRequest& request);
 
 /// The largest micro-batch that is predicted to fit without recomputing, or where none does, with it; 1 if nothing
 /// fits. `most_rows` as in SearchLimits.

@@ -144,6 +144,7 @@ std::string plan_text(const RunPlan& p) {
   }
   if (!p.choices.empty()) t += choices_text(p);
   if (p.quota) t += quota_text(*p.quota, p.use);
+  if (p.by_gpus) t += by_gpus_text(*p.by_gpus);
   return t;
 }
 
@@ -229,6 +230,7 @@ Json to_json(const RunPlan& p) {
                                 {"fits", c.fits}});
     }
   }
+  if (p.by_gpus) add_to_json(out, *p.by_gpus);
   return out;
 }
 

@@ -115,7 +115,48 @@ TEST_F(PlanTest, AMachineOfOnesOwn) {
   EXPECT_TRUE(json["quota"].is_null());
 }
 
+TEST_F(PlanTest, ManyGpus) {
+  const std::vector<std::string> base = {"plan", shipped(), "--instance", "p5.48xlarge", "--gpus", "1,8,512"};
+  auto with_json = base;
+  with_json.emplace_back("--json");
+  const Json json = json_of(with_json);
+  ASSERT_EQ(json["by_gpus"].size(), 3U);
+  EXPECT_EQ(json["by_gpus"][0]["memory_bytes"], json["memory_bytes"]);
+  EXPECT_EQ(json["by_gpus"][1]["machines"], 1);
+  EXPECT_EQ(json["by_gpus"][2]["machines"], 64);
+  EXPECT_GT(json["by_gpus"][2]["tokens_per_s"], json["by_gpus"][1]["tokens_per_s"]);
+  EXPECT_NEAR(json["by_gpus"][2]["cost_usd"].get<double>(),
+              64 * json["price_per_hour"].get<double>() * json["by_gpus"][2]["hours"].get<double>(), 1e-6);
+  EXPECT_EQ(json["by_gpus_basis"]["link_bytes_per_s"], 450e9);
+  EXPECT_EQ(json["by_gpus_basis"]["network_bytes_per_s"], 400e9);
+  const Outcome text = run(base);
+  EXPECT_EQ(text.code, 0) << text.err;
+  for (const char* part : {"on many GPUs", "where it stops", "together", "memory of a GPU"})
+    EXPECT_NE(text.out.find(part), std::string::npos) << part << text.out;
+  // A card alone: its machine's network is not known unless it is given.
+  const Json card = json_of({"plan", shipped(), "--gpu", "h100", "--gpus", "8,16", "--json"});
+  EXPECT_TRUE(card["by_gpus"][0]["step_s"].is_number());
+  EXPECT_TRUE(card["by_gpus"][1]["step_s"].is_null());
+  const Json given =
+      json_of({"plan", shipped(), "--gpu", "h100", "--gpus", "8,16", "--network-gbit-s", "3200", "--json"});
+  EXPECT_EQ(given["by_gpus_basis"]["network_bytes_per_s"], 400e9);
+  EXPECT_TRUE(given["by_gpus"][1]["step_s"].is_number());
+  // Too large a model is an answer, not an error.
+  const Json large = json_of({"plan", shipped(), "--set", "model.preset=mythos_1t", "--set", "train.micro_batch=1",
+                              "--gpu", "h100", "--gpus", "4096", "--json"});
+  EXPECT_EQ(large["by_gpus"][0]["memory_fits"], false);
+  EXPECT_EQ(large["by_gpus_limit"]["fits"], false);
+  EXPECT_FALSE(json_of({"plan", shipped(), "--gpu", "h100", "--json"}).contains("by_gpus"));
+}
+
 TEST_F(PlanTest, BadInputIsOneClearSentence) {
+  refused({"--gpu", "h100", "--gpus", "0"}, 2, "--gpus is '0': '0' is no number from 1 to 65,536");
+  refused({"--gpu", "h100", "--gpus", "x"}, 2, "--gpus is 'x'");
+  refused({"--gpu", "h100", "--gpus", "1,,8"}, 2, "a number is missing");
+  refused({"--gpu", "h100", "--gpus", ""}, 2, "--gpus");
+  refused({"--gpus", "8"}, 2, "--gpus needs a GPU of the catalogue");
+  refused({"--gpu", "h100", "--gpus", "8", "--network-gbit-s", "0"}, 2, "--network-gbit-s is 0");
+  refused({"--gpu", "h100", "--network-gbit-s", "100"}, 2, "--network-gbit-s is for --gpus");
   refused({"--gpu", "L40Z"}, 2, "did you mean");
   refused({"--instance", "g6e.9xlarge"}, 2, "there is no instance 'g6e.9xlarge'");
   refused({"--gpu", "l40s", "--region", "us-east-11"}, 2, "us-east-1");

@@ -61,6 +61,10 @@ TEST(Hardware, TheBuiltInCatalogueIsWholeAndSound) {
   EXPECT_EQ(big.vcpus, 32);
   EXPECT_EQ(big.gpus, 1);
   EXPECT_EQ(big.local_disk_bytes, 900'000'000'000);
+  EXPECT_DOUBLE_EQ(big.network, 25e9 / 8);
+  EXPECT_DOUBLE_EQ(c.instance("p5.48xlarge").network, 400e9);
+  EXPECT_DOUBLE_EQ(c.gpu("H100").link, 450e9) << "900 is both directions";
+  EXPECT_EQ(c.gpu("RTX 4090").link, 0) << "not looked up: left out";
   EXPECT_DOUBLE_EQ(*big.price("us-east-1"), 4.52856);
   EXPECT_FALSE(big.price("eu-west-1").has_value()) << "not looked up: left out";
 }
@@ -98,8 +102,12 @@ TEST(Hardware, AUsersEntriesAreLaidOver) {
       "[[instance]]\nname = \"g6e.xlarge\"\nprices = { us-east-1 = 1.5 }\n"
       "[[gpu]]\nname = \"Mine\"\nmemory_mib = 10000\nbf16_tflops = 50\nbandwidth_gb_s = 500\n"
       "[[instance]]\nname = \"under my desk\"\ngpu = \"Mine\"\ngpus = 1\nvcpus = 16\nmemory_gib = 64\nprice = 0.3\n"
+      "[[gpu]]\nname = \"RTX 4090\"\nlink_gb_s = 32\n"
+      "[[instance]]\nname = \"g5.xlarge\"\nnetwork_gbit_s = 8\n"
       "[estimate]\nmfu = 0.3\n",
       "mine.toml");
+  EXPECT_DOUBLE_EQ(c.gpu("RTX 4090").link, 32e9);
+  EXPECT_DOUBLE_EQ(c.instance("g5.xlarge").network, 1e9);
   EXPECT_DOUBLE_EQ(*c.instance("g6e.xlarge").price("us-east-1"), 1.5);
   EXPECT_DOUBLE_EQ(*c.instance("g6e.xlarge").price("ap-northeast-1"), 2.699) << "the rest stays";
   EXPECT_EQ(c.instance("g6e.xlarge").vcpus, 4);
@@ -127,6 +135,8 @@ TEST(Hardware, WhatIsWrongInAFileIsSaidWithItsPlace) {
       holds(wrong("[[instance]]\nname = \"x\"\ngpu = \"L4\"\ngpus = 1\nvcpu = 1\nmemory_gib = 1\n"), "'vcpus'"));
   EXPECT_TRUE(holds(wrong("[[gpu]]\nname = \"L4\"\nbandwith_gb_s = 5\n"), "did you mean 'bandwidth_gb_s'"));
   EXPECT_TRUE(holds(wrong("[[gpu]]\nname = \"L4\"\nbandwidth_gb_s = nan\n"), "line 3"));
+  EXPECT_TRUE(holds(wrong("[[gpu]]\nname = \"L4\"\nlink_gb_s = 0\n"), "link_gb_s is 0"));
+  EXPECT_TRUE(holds(wrong("[[instance]]\nname = \"g5.xlarge\"\nnetwork_gbit_s = \"25\"\n"), "must be a number"));
   EXPECT_TRUE(holds(wrong("gpu = 3\n"), "[[gpu]]"));
   EXPECT_TRUE(holds(wrong("[[gpu]]\nmemory_mib = 3\n"), "has no field 'name'"));
   EXPECT_TRUE(holds(wrong("[[gpus]]\nname = \"L4\"\n"), "did you mean 'gpu'"));
