@@ -83,7 +83,7 @@ std::string limit_text(const ByGpus& p) {
   const ByGpusRequest& r = p.request;
   std::string t = fmt::format(
       "  where it stops: the largest unit, \"{}\", has {}parameters: {} gathered, {} with its gradients, of {} on a "
-      "card, which holds a unit of {}at most: it {}\n",
+      "card, which holds a unit of {}parameters at most: it {}\n",
       l.unit, si_text(real(l.unit_parameters)), bytes_text(real(l.gathered_bytes)), bytes_text(real(l.in_use_bytes)),
       bytes_text(real(r.memory)), si_text(real(l.largest_parameters)),
       l.fits ? "fits" : "does not fit, however many GPUs there are");
