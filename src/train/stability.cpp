@@ -77,7 +77,7 @@ bool Stability::collapsed(const ExpertLoad& load, int64_t chosen) {
   return collapsed_ && !before;
 }
 
-void look_for_trouble(Stability& stability, const StepMetrics& step, int64_t chosen_experts, bool say) {
+void look_for_trouble(Stability& stability, const StepMetrics& step, int64_t chosen_experts, bool balanced, bool say) {
   const auto usual = stability.finite(step.loss);
   const bool collapsed = step.watched && stability.collapsed(step.watched->experts, chosen_experts);
   if (!say) return;
@@ -89,8 +89,9 @@ void look_for_trouble(Stability& stability, const StepMetrics& step, int64_t cho
   const ExpertLoad& load = step.watched->experts;
   log::warn(
       "at step {} nearly all tokens go to the same experts: the busiest has {:.1f} times the mean, {} of {} have "
-      "none; train.router_bias_speed = 0.001 would spread them",
-      step.step, load.max_over_mean(), load.unused(), load.share.size());
+      "none; train.router_bias_speed {}",
+      step.step, load.max_over_mean(), load.unused(), load.share.size(),
+      balanced ? "spreads them from here on" : "= 0.001 would spread them");
 }
 
 std::string first_not_finite(Model& model, const at::Tensor& ids, int64_t n_loops) {

@@ -229,7 +229,8 @@ class Trainer {
              .watched = logged ? std::optional(statistics_.read(loops_, *team_.world())) : std::nullopt};
     pace_.fill_last(last_, done_);
     if (report_) report_->step(last_, seconds);
-    look_for_trouble(stability_, last_, config_.model.n_experts_per_tok, team_.first());
+    look_for_trouble(stability_, last_, config_.model.n_experts_per_tok, config_.train.router_bias_speed > 0,
+                     team_.first());
     return Outcome::done;
   }
 
