@@ -215,7 +215,6 @@ class Trainer {
     ++done_;
     tokens_ += run_.batch.global_batch_tokens;
     position_ = run_.loader->position();
-
     const double seconds = seconds_since(begin);
     pace_.step(seconds, run_.loader->seconds_waited() - waited);
     last_ = {.step = done_,
