@@ -12,7 +12,7 @@ namespace mythos {
 
 class ScreenedHead {
  public:
-  /// weight: [V, D], float or bfloat16 on the CPU, with dense rows; it must stay as it is. Takes V (D + 16) bytes.
+  /// weight: [V, D], float or bfloat16 on the CPU, with dense rows; it must stay as it is. Takes V (D + 12) bytes.
   explicit ScreenedHead(const at::Tensor& weight);
 
   /// Whether all of the weights are finite: else nothing can be said.
