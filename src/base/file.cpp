@@ -190,6 +190,12 @@ void AtomicFile::reserve(uint64_t bytes) {
   if (done != 0 && errno != EOPNOTSUPP && errno != ENOSYS && errno != EINVAL) fail("setting space aside for");
 }
 
+void AtomicFile::grow(uint64_t bytes) {
+  reserve(bytes);
+  if (::ftruncate(fd_, static_cast<off_t>(bytes)) != 0) fail("growing");
+  size_ = bytes;
+}
+
 void AtomicFile::write(std::string_view text) { write(std::as_bytes(std::span(text))); }
 
 void AtomicFile::write_at(uint64_t offset, std::span<const std::byte> bytes) {

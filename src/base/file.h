@@ -64,7 +64,11 @@ class AtomicFile {
   void reserve(uint64_t bytes);
   /// For large files: see WriteBehind. To be called after every few MiB.
   void pace() { behind_.wrote(fd_, size_); }
+  /// The file has so many bytes, zeros where nothing was written, with space for all of them where the file system can
+  /// set it aside.
+  void grow(uint64_t bytes);
   [[nodiscard]] uint64_t size() const { return size_; }
+  [[nodiscard]] const std::filesystem::path& temporary() const { return temporary_; }
   /// Makes the file whole under its real name; to be called once, and no write after it.
   void commit();
 

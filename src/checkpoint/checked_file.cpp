@@ -152,6 +152,13 @@ SafetensorsMetadata with_checksums(const SafetensorsMetadata& metadata, std::spa
   return out;
 }
 
+uint64_t header_bytes_of(std::span<const TensorInfo> tensors, const SafetensorsMetadata& metadata) {
+  constexpr uint64_t step = uint64_t{64} << 10;
+  const std::vector<uint64_t> none(tensors.size(), 0);  // as long as any others
+  const uint64_t needed = safetensors_header(tensors, with_checksums(metadata, tensors, none)).size();
+  return std::max(checked_header_bytes(tensors), (needed + step - 1) / step * step);
+}
+
 void write_checked(const fs::path& path, std::span<const TensorBytes> tensors, const SafetensorsMetadata& metadata,
                    const WriteOptions& options) {
   const fs::path parent = path.parent_path().empty() ? fs::path(".") : path.parent_path();
@@ -185,13 +192,10 @@ void write_checked(const CheckedPlace& place, std::span<const TensorBytes> tenso
 
   const std::vector<TensorInfo> table = infos(tensors);
   const SafetensorsMetadata all = with_checksums(metadata, table, checksums);
-  uint64_t header_bytes = checked_header_bytes(table);
-  const uint64_t needed = safetensors_header(table, all).size();
-  if (needed > header_bytes) {
-    const uint64_t step = uint64_t{64} << 10;
+  const uint64_t header_bytes = header_bytes_of(table, metadata);
+  if (const uint64_t foreseen = checked_header_bytes(table); header_bytes > foreseen) {
     log::warn("{} becomes {} bytes larger than foreseen: its metadata outgrew its room", place.shown,
-              (needed + step - 1) / step * step - header_bytes);
-    header_bytes = (needed + step - 1) / step * step;
+              header_bytes - foreseen);
   }
   std::string header = safetensors_header(table, all, header_bytes);
   const std::string sum = hash_text(header_hash(header));

@@ -26,6 +26,9 @@ struct WriteOptions {
   int threads = 2;                ///< for checksums
 };
 
+/// Bytes before the first tensor's: checked_header_bytes(), or more where the metadata does not fit its room.
+uint64_t header_bytes_of(std::span<const TensorInfo> tensors, const SafetensorsMetadata& metadata);
+
 /// Where a checked file goes.
 struct CheckedPlace {
   std::string shown;                                              ///< what messages call it

@@ -93,6 +93,17 @@ void save_checkpoint(const CheckedPlace& place, const CheckpointMeta& meta, std:
   write_checked(place, tensors, to_metadata(meta), options);
 }
 
+CheckpointParts checkpoint_parts(const CheckpointMeta& meta) {
+  const std::vector<TensorInfo> table = checkpoint_tensors(meta.model);
+  CheckpointParts parts;
+  parts.bytes = header_bytes_of(table, to_metadata(meta));
+  for (const TensorInfo& t : table) {
+    parts.offsets.push_back(parts.bytes);
+    parts.bytes += static_cast<uint64_t>(tensor_bytes(t.dtype, t.shape).value_or(0));
+  }
+  return parts;
+}
+
 void write_weights_only(const Checkpoint& checkpoint, const fs::path& path) {
   checkpoint.verify();
   std::vector<TensorBytes> tensors;

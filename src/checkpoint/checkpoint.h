@@ -13,6 +13,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace mythos {
 
@@ -46,6 +47,13 @@ void save_checkpoint(const std::filesystem::path& path, const CheckpointMeta& me
 /// The same to any place.
 void save_checkpoint(const CheckedPlace& place, const CheckpointMeta& meta, std::span<const TensorBytes> tensors,
                      const WriteOptions& options = {});
+
+/// Where the tensors of checkpoint_tensors(meta.model) lie in the file that save_checkpoint writes.
+struct CheckpointParts {
+  uint64_t bytes = 0;  ///< of the whole file
+  std::vector<uint64_t> offsets;
+};
+CheckpointParts checkpoint_parts(const CheckpointMeta& meta);
 
 /// Verifies the checkpoint and writes its weights under their bare names (weight_tensors(meta.model)), replacing what
 /// is at `path`.

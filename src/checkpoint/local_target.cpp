@@ -274,6 +274,10 @@ std::unique_ptr<ByteSink> LocalTarget::create(const std::string& name, uint64_t 
   return renamed_file(dir_ / name, bytes);
 }
 
+std::unique_ptr<SharedFile> LocalTarget::create_shared(const std::string& name, uint64_t bytes, int64_t writers) {
+  return std::make_unique<SharedFile>(dir_ / name, bytes, writers);
+}
+
 Checkpoint LocalTarget::open(const StoredFile& file, Part /*part*/) const { return Checkpoint::open(dir_ / file.name); }
 
 void LocalTarget::remove(const std::string& name) {

@@ -18,6 +18,9 @@ class LocalTarget : public CheckpointTarget {
   void prepare() override;
   [[nodiscard]] std::vector<StoredFile> list() const override;
   [[nodiscard]] std::unique_ptr<ByteSink> create(const std::string& name, uint64_t bytes, bool fast) override;
+  [[nodiscard]] bool takes_parts() const override { return !marks(); }
+  [[nodiscard]] std::unique_ptr<SharedFile> create_shared(const std::string& name, uint64_t bytes,
+                                                          int64_t writers) override;
   [[nodiscard]] Checkpoint open(const StoredFile& file, Part part) const override;
   void remove(const std::string& name) override;
   std::string set_aside(const std::string& name, std::string_view suffix) override;

@@ -76,10 +76,35 @@ void CheckpointStore::require_room(int64_t bytes_of_one, int64_t every, int64_t 
 
 fs::path CheckpointStore::save(const CheckpointMeta& meta, std::span<const TensorBytes> tensors,
                                const SaveOptions& options) {
-  const std::string name = checkpoint_name(meta.step);
+  return save(meta, tensors, options,
+              [&](uint64_t bytes) { return target_->create(checkpoint_name(meta.step), bytes, options.fast); });
+}
+
+std::unique_ptr<SharedFile> CheckpointStore::begin_shared(const CheckpointMeta& meta, int64_t writers) const {
+  const CheckpointParts parts = checkpoint_parts(meta);
+  return target_->create_shared(checkpoint_name(meta.step), parts.bytes, writers);
+}
+
+fs::path CheckpointStore::save(const CheckpointMeta& meta, SharedFile& file, const SaveOptions& options) {
+  file.wait_for_others();
+  const std::vector<TensorInfo> table = checkpoint_tensors(meta.model);
+  const CheckpointParts parts = checkpoint_parts(meta);
+  const auto bytes = file.read_back();
+  if (bytes.size() != parts.bytes) throw failure(file.temporary().string() + " was changed by somebody else");
+  std::vector<TensorBytes> tensors;
+  for (size_t i = 0; i < table.size(); ++i) {
+    const auto size = static_cast<size_t>(tensor_bytes(table[i].dtype, table[i].shape).value_or(0));
+    tensors.push_back({table[i], bytes.subspan(parts.offsets[i], size)});
+  }
+  return save(meta, tensors, options, [&](uint64_t) { return file.sink(); });
+}
+
+fs::path CheckpointStore::save(const CheckpointMeta& meta, std::span<const TensorBytes> tensors,
+                               const SaveOptions& options,
+                               const std::function<std::unique_ptr<ByteSink>(uint64_t bytes)>& open) {
   const CheckedPlace place{
-      .shown = target_->address_of(name),
-      .open = [&](uint64_t bytes) { return target_->create(name, bytes, options.fast); },
+      .shown = target_->address_of(checkpoint_name(meta.step)),
+      .open = open,
       .free = [&] { return target_->free_bytes(); },
   };
   save_checkpoint(place, meta, tensors, {.threads = options.threads});

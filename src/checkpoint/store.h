@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -51,6 +52,13 @@ class CheckpointStore {
   /// damaged; never because of the pruning.
   std::filesystem::path save(const CheckpointMeta& meta, std::span<const TensorBytes> tensors,
                              const SaveOptions& options = {});
+  /// Whether ranks that see the folder may write a checkpoint together.
+  [[nodiscard]] bool takes_parts() const { return target_->takes_parts(); }
+  /// A file for that, to be filled by `writers` processes at the places of checkpoint_parts(meta) and then given to
+  /// save(). Throws Error.
+  [[nodiscard]] std::unique_ptr<SharedFile> begin_shared(const CheckpointMeta& meta, int64_t writers) const;
+  /// Waits for the other writers, then does what the other save() does with what they wrote.
+  std::filesystem::path save(const CheckpointMeta& meta, SharedFile& file, const SaveOptions& options = {});
   /// Removes all but the newest good ones that are to stay, the milestones and the one saved last; sets damaged ones
   /// that it meets aside. Good are those of which every byte was verified since they last changed; of remote ones the
   /// header and the size. Nothing is read where nothing would go. What it cannot remove is a warning. To be called
@@ -95,6 +103,9 @@ class CheckpointStore {
     std::map<std::string, std::string> version;
   };
 
+  std::filesystem::path save(const CheckpointMeta& meta, std::span<const TensorBytes> tensors,
+                             const SaveOptions& options,
+                             const std::function<std::unique_ptr<ByteSink>(uint64_t bytes)>& open);
   bool prune_and_find_bad(int64_t wanted);  // whether the wanted step was damaged
   [[nodiscard]] std::vector<Step> steps_there(bool unfinished) const;
   [[nodiscard]] bool is_verified(const StoredFile& file) const;

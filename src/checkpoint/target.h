@@ -3,6 +3,7 @@
 #pragma once
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/shared_file.h"
 #include "storage/byte_sink.h"
 
 #include <cstdint>
@@ -50,6 +51,15 @@ class CheckpointTarget {
   /// For a file of `bytes`, replacing one of the same name, also one that was set aside under it. `fast`: as fast as
   /// may be; else with as little of the machine as may be.
   [[nodiscard]] virtual std::unique_ptr<ByteSink> create(const std::string& name, uint64_t bytes, bool fast) = 0;
+
+  /// Whether several processes that see the folder may write one file together.
+  [[nodiscard]] virtual bool takes_parts() const { return false; }
+  /// Such a file; where takes_parts() only.
+  [[nodiscard]] virtual std::unique_ptr<SharedFile> create_shared(const std::string& name, uint64_t bytes,
+                                                                  int64_t writers) {
+    (void)bytes, (void)writers;
+    throw failure(address_of(name) + " cannot be written by several processes");
+  }
 
   enum class Part {
     header,  ///< the tensors' bytes need not be there: they read as they may

@@ -74,6 +74,8 @@ void run(const Options& o) {
                 {"weight_bytes_per_token", speed.weight_bytes_per_token},
                 {"read_limit_tokens_per_s", speed.limit()},
                 {"fraction_of_limit", speed.fraction_of_limit()},
+                {"whole_weight_bytes_per_token", speed.whole_weight_bytes_per_token},
+                {"fraction_of_whole_limit", speed.fraction_of_whole_limit()},
                 {"prefill_s", speed.prefill_seconds},
                 {"peak_rss_bytes", peak_resident_bytes()},
                 {"prompt_tokens", prompt.size()},
@@ -102,6 +104,11 @@ void run(const Options& o) {
       "tokens; the median token is at {:.0f}% of it\n",
       speed.limit(), bytes_text(speed.weight_bytes_per_token), bytes_text(speed.read_bytes_per_s),
       100 * speed.fraction_of_limit()));
+  if (speed.whole_weight_bytes_per_token > speed.weight_bytes_per_token) {
+    print(fmt::format(
+        "            {:.1f} tokens/s if all of the head were read as it is stored, {} a token: {:.0f}% of that\n",
+        speed.whole_limit(), bytes_text(speed.whole_weight_bytes_per_token), 100 * speed.fraction_of_whole_limit()));
+  }
 }
 
 }  // namespace

@@ -64,6 +64,8 @@ class Sharding final : public UnitHooks {
   void release_all();
   /// Buffers cut like values(): whole on the CPU of rank 0, by unit, and nothing elsewhere.
   [[nodiscard]] std::vector<at::Tensor> whole(const std::vector<at::Tensor>& own);
+  /// Ranks 0 to writers() - 1 have one of each part together: 1 where every rank has everything.
+  [[nodiscard]] int64_t writers() const { return group_size_; }
   /// A sum over what each rank updates, everything counted once.
   double sum_over_parts(double own);
   /// Bytes that this rank has sent.

@@ -150,8 +150,13 @@ class Batch {
     return options_.n_loops > 0 ? options_.n_loops : model_.config().max_loop_iters;
   }
   // Logits of [rows, D] for the tokens that may be chosen.
-  [[nodiscard]] at::Tensor chosen_from(const at::Tensor& hidden) const {
-    return model_.logits(hidden).narrow(1, 0, choices_.usable).to(at::kCPU).to(at::kFloat).contiguous();
+  [[nodiscard]] at::Tensor chosen_from(const at::Tensor& hidden) {
+    const SamplingOptions& s = options_.sampling;
+    const int64_t most = s.temperature == 0 || s.top_p == 0 ? 1 : s.top_k;
+    return model_.likely_logits(hidden, choices_.usable, worth_screening_ ? most : 0)
+        .to(at::kCPU)
+        .to(at::kFloat)
+        .contiguous();
   }
   // Chooses a text's next token; false where it ends with that.
   bool accept(Text& text, const float* logits) const {
@@ -177,6 +182,8 @@ class Batch {
   Model& model_;
   const Tokenizer& tokenizer_;
   const GenerateOptions& options_;
+  // Making the screen takes as long as a few tokens.
+  bool worth_screening_ = options_.screen && options_.max_new_tokens >= 8;
   Choices choices_{};
   std::vector<Text> texts_;
   std::vector<KvCache> caches_;  // of the same texts

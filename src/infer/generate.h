@@ -20,6 +20,7 @@ struct GenerateOptions {
   std::vector<std::string> stop;  ///< the text ends before the first of these; none may be empty
   bool adaptive = false;          ///< a new token's loops end when it halts (RecurrentBlock::adaptive); prompts run all
   int64_t prompt_chunk = 512;     ///< tokens of a prompt at once: more take more memory
+  bool screen = true;             ///< logits of the likely tokens alone where that pays; texts are the same without
 };
 
 struct Generation {

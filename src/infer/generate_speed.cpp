@@ -61,19 +61,26 @@ GenerateSpeed decode(Model& model, std::span<const int64_t> prompt, int64_t new_
   at::Tensor next = at::empty({1, std::ssize(prompt)}, at::kLong);
   std::copy(prompt.begin(), prompt.end(), next.mutable_data_ptr<int64_t>());
   ReadRate rate(model.parameters());
+  const int64_t vocabulary = model.config().vocab_size;
   for (int64_t made = 0; made < new_tokens; ++made) {
     if (made % tokens_between_rounds == 0 && model.parameters().device().is_cpu()) rate.round();
     const auto begin = Clock::now();
     const at::Tensor h = model.hidden(next, {.n_loops = n_loops, .cache = &cache});
-    const at::Tensor logits = model.logits(h.select(1, h.size(1) - 1));
+    const at::Tensor logits = model.likely_logits(h.select(1, h.size(1) - 1), vocabulary, 1);
     next = logits.argmax(-1, true);
     speed.ids.push_back(next.item<int64_t>());
     (made == 0 ? speed.prefill_seconds : speed.token_seconds.emplace_back()) = seconds_since(begin);
     speed.top_logits.push_back(logits[0][speed.ids.back()].item<double>());
   }
   speed.read_bytes_per_s = rate.typical();
-  speed.weight_bytes_per_token = decode_weight_bytes(
-      model.config(), n_loops, static_cast<double>(c10::elementSize(model.parameters().master_dtype())));
+  const auto element = static_cast<double>(c10::elementSize(model.parameters().master_dtype()));
+  speed.whole_weight_bytes_per_token = decode_weight_bytes(model.config(), n_loops, element);
+  speed.weight_bytes_per_token = speed.whole_weight_bytes_per_token;
+  if (model.screens(vocabulary, 1)) {
+    const int64_t dim = model.config().dim;
+    speed.weight_bytes_per_token += ScreenedHead::bytes_per_token(vocabulary, dim) -
+                                    static_cast<double>(vocabulary) * static_cast<double>(dim) * element;
+  }
   return speed;
 }
 

@@ -15,13 +15,17 @@ struct GenerateSpeed {
   std::vector<int64_t> ids;           ///< new tokens
   std::vector<double> top_logits;     ///< of the chosen tokens, to compare programs
   double read_bytes_per_s = 0;  ///< all threads reading the model's weights, the median of rounds between the tokens
-  double weight_bytes_per_token = 0;  ///< decode_weight_bytes()
+  double weight_bytes_per_token = 0;        ///< that are read: decode_weight_bytes(), less what screening leaves out
+  double whole_weight_bytes_per_token = 0;  ///< decode_weight_bytes()
 
   [[nodiscard]] double tokens_per_second() const;  ///< without the first
   /// New tokens a second if a token took no longer than reading its weights.
   [[nodiscard]] double limit() const { return read_bytes_per_s / weight_bytes_per_token; }
+  /// The same if every weight were read as it is stored.
+  [[nodiscard]] double whole_limit() const { return read_bytes_per_s / whole_weight_bytes_per_token; }
   /// Of the limit, by the median token: both are medians of what took turns, so that a busy moment counts for neither.
   [[nodiscard]] double fraction_of_limit() const;
+  [[nodiscard]] double fraction_of_whole_limit() const { return fraction_of_limit() * limit() / whole_limit(); }
 };
 
 /// Bytes of weights that one new token needs: every block's, the looped one's once for each loop with the chosen

@@ -46,6 +46,7 @@ int64_t sample(std::span<const float> logits, const SamplingOptions& o, Random& 
     }
     if (logits[i] > logits[best]) best = i;
   }
+  // -infinity: a token that is not among those to be chosen from.
   if (logits.empty() || !std::isfinite(logits[best])) {
     throw failure("no token has a finite logit", "the model's weights are damaged");
   }

@@ -1,7 +1,9 @@
 #include "model/model.h"
 
 #include "base/error.h"
+#include "base/machine.h"
 #include "base/units.h"
+#include "kernels/cpu/few_rows.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/linear.h"
 #include "kernels/rms_norm.h"
@@ -164,6 +166,25 @@ void Model::hidden_by_loops(const at::Tensor& ids, std::span<const int64_t> coun
 }
 
 at::Tensor Model::logits(const at::Tensor& hidden_states) const { return linear(hidden_states, embed_); }
+
+bool Model::screens(int64_t vocabulary, int64_t most) {
+  constexpr int64_t most_wanted = 1024;
+  const at::Tensor& head = embed_.value;
+  if (most < 1 || most > most_wanted || vocabulary < screens_from || vocabulary <= most) return false;
+  if (!head.device().is_cpu() || head.requires_grad() || store_.compute_dtype() != at::kFloat) return false;
+  if (!screen_ || screened_ != vocabulary) {
+    const int64_t bytes = vocabulary * (config_.dim + 16);
+    if (available_memory() < bytes + bytes / 4) return false;
+    screen_ = std::make_unique<ScreenedHead>(head.narrow(0, 0, vocabulary));
+    screened_ = vocabulary;
+  }
+  return screen_->usable();
+}
+
+at::Tensor Model::likely_logits(const at::Tensor& hidden, int64_t vocabulary, int64_t most) {
+  if (hidden.size(0) <= cpu::few_rows_most && screens(vocabulary, most)) return screen_->largest_logits(hidden, most);
+  return logits(hidden).narrow(1, 0, vocabulary);
+}
 
 at::Tensor Model::loss(const at::Tensor& ids, const at::Tensor& targets, double denominator,
                        const ForwardOptions& options) {

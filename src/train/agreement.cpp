@@ -44,14 +44,15 @@ Read Agreement::read(const std::function<Read()>& rows) {
   throw PeerFailed(ExitCode::failed, who, why);
 }
 
-Agreement::Wishes Agreement::after_step(bool save, bool limit) {
-  if (!team_.several()) return {save, limit};
+Agreement::Wishes Agreement::after_step(const Wishes& own) {
+  if (!team_.several()) return own;
   Wishes wishes;
-  const std::vector<int64_t> own{mythos::stop_signal(), save ? 1 : 0, limit ? 1 : 0};
-  for (const auto& of_rank : all_numbers(*team_.world(), own)) {
+  const std::vector<int64_t> numbers{mythos::stop_signal(), own.save ? 1 : 0, own.limit ? 1 : 0, own.part_lost ? 1 : 0};
+  for (const auto& of_rank : all_numbers(*team_.world(), numbers)) {
     stop_ = std::max(stop_, static_cast<int>(of_rank[0]));
     wishes.save = wishes.save || of_rank[1] != 0;
     wishes.limit = wishes.limit || of_rank[2] != 0;
+    wishes.part_lost = wishes.part_lost || of_rank[3] != 0;
   }
   return wishes;
 }

@@ -25,8 +25,9 @@ class Agreement {
   /// After each step: whether any rank was asked to save, and whether the first finds a limit reached.
   struct Wishes {
     bool save = false, limit = false;
+    bool part_lost = false;  ///< see Saver::take_part_lost()
   };
-  Wishes after_step(bool save, bool limit);
+  Wishes after_step(const Wishes& own);
 
  private:
   Team& team_;

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cstring>
 #include <set>
+#include <utility>
 
 namespace mythos {
 namespace {
@@ -67,14 +68,18 @@ void Saver::wait() {
   being_written_ = {};
 }
 
-// Points the state's tensors to copies; false if there is no memory for them.
+// Points what is to be written to copies; false if there is no memory for them.
 bool Saver::copy(TrainingState& state) {
   std::set<const void*> owned;
   for (const at::Tensor& t : state.copies) owned.insert(t.const_data_ptr());
-  size_t needed = 0;
-  for (const TensorBytes& t : state.tensors) {
-    if (!owned.contains(t.data.data())) needed += t.data.size();
+  std::vector<std::span<const std::byte>*> all;
+  for (TensorBytes& t : state.tensors) all.push_back(&t.data);
+  if (state.share) {
+    for (FilePiece& piece : state.share->pieces) all.push_back(&piece.bytes);
   }
+  std::erase_if(all, [&](const auto* bytes) { return owned.contains(bytes->data()); });
+  size_t needed = 0;
+  for (const auto* bytes : all) needed += bytes->size();
   if (!snapshot_.defined() || static_cast<size_t>(snapshot_.numel()) < needed) {
     snapshot_.reset();
     if (available_memory() < static_cast<int64_t>(needed + needed / 16)) return false;
@@ -86,11 +91,10 @@ bool Saver::copy(TrainingState& state) {
   }
   std::vector<std::pair<std::span<const std::byte>, std::byte*>> parts;
   auto* to = static_cast<std::byte*>(snapshot_.mutable_data_ptr());
-  for (TensorBytes& t : state.tensors) {
-    if (owned.contains(t.data.data())) continue;
-    parts.emplace_back(t.data, to);
-    t.data = {to, t.data.size()};
-    to += t.data.size();
+  for (auto* bytes : all) {
+    parts.emplace_back(*bytes, to);
+    *bytes = {to, bytes->size()};
+    to += bytes->size();
   }
   copy_bytes(parts);
   return true;
@@ -109,7 +113,8 @@ bool Saver::leave_out(int64_t step) {
 }
 
 void Saver::save_soon(const CheckpointMeta& meta, TrainingState state) {
-  if (saved_ == meta.step || leave_out(meta.step)) return;
+  // Where several ranks write, they have agreed on it.
+  if (!state.share && (saved_ == meta.step || leave_out(meta.step))) return;
   wait();
   const auto begin = Clock::now();
   const bool copied = options_.background && copy(state);
@@ -121,7 +126,7 @@ void Saver::save_soon(const CheckpointMeta& meta, TrainingState state) {
     }
     told_no_memory_ = true;
     waited_ = -1;
-    write_or_warn(meta, state.tensors, {});
+    write_or_warn(meta, state, {});
     return;
   }
   being_written_ = std::move(state);
@@ -133,31 +138,52 @@ void Saver::save_soon(const CheckpointMeta& meta, TrainingState state) {
   writer_ = std::thread([this, meta] {
     writer_id_ = this_thread();
     set_niceness(this_thread(), writers_niceness);
-    write_or_warn(meta, being_written_.tensors, {.threads = 1, .fast = false});
+    write_or_warn(meta, being_written_, {.threads = 1, .fast = false});
     busy_ = false;
   });
 }
 
-void Saver::save_now(const CheckpointMeta& meta, const TrainingState& state, bool prune) {
-  wait();
-  if (saved_ == meta.step) return;
-  waited_ = -1;
-  write(meta, state.tensors, {.prune = prune});
+void Saver::give_up_on_parts() {
+  if (busy_ && being_written_.share && being_written_.share->whole) being_written_.share->whole->give_up();
 }
 
-void Saver::write(const CheckpointMeta& meta, std::span<const TensorBytes> tensors, const SaveOptions& options) {
+void Saver::save_now(const CheckpointMeta& meta, const TrainingState& state, bool prune) {
+  wait();
+  if (!state.share && saved_ == meta.step) return;
+  waited_ = -1;
+  write(meta, state, {.prune = prune});
+}
+
+// Empty where others finish it.
+std::filesystem::path Saver::write_share(const CheckpointMeta& meta, const CheckpointShare& share,
+                                         const SaveOptions& options) {
+  struct Closing {
+    SharedFile* file;
+    ~Closing() {
+      if (file != nullptr) file->close();
+    }
+  } const closing{share.whole.get()};
+  if (!write_part(share.file, share.rank, share.pieces)) {
+    part_lost_ = true;
+    throw failure(fmt::format("this rank's part of {} could neither be written nor given up",
+                              store_.path_of(meta.step).string()));
+  }
+  return share.whole ? store_.save(meta, *share.whole, options) : std::filesystem::path();
+}
+
+void Saver::write(const CheckpointMeta& meta, const TrainingState& state, const SaveOptions& options) {
   const auto begin = Clock::now();
-  const auto path = store_.save(meta, tensors, options);
+  const auto path = state.share ? write_share(meta, *state.share, options) : store_.save(meta, state.tensors, options);
   saved_ = meta.step;
+  if (path.empty()) return;  // the first rank says what became of it
   log::info("saved {} in {:.1f} s{}", path.string(), seconds_since(begin),
             waited_ < 0 ? "" : fmt::format(" (training waited {:.2f} s)", waited_));
   watch_space(meta);
 }
 
-void Saver::write_or_warn(const CheckpointMeta& meta, std::span<const TensorBytes> tensors,
-                          const SaveOptions& options) {
+void Saver::write_or_warn(const CheckpointMeta& meta, const TrainingState& state, const SaveOptions& options) {
   try {
-    write(meta, tensors, options);
+    write(meta, state, options);
   } catch (const Error& e) {
     log::warn("no checkpoint at step {}: {}; training goes on, the next try is in {} steps", meta.step, e.line(),
               options_.every);

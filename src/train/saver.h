@@ -8,6 +8,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -17,10 +18,19 @@ namespace mythos {
 /// Bytes of the copy that a training state needs.
 int64_t snapshot_bytes(const ModelConfig& model);
 
-/// The tensors of a checkpoint as they are now, as training_tensors() gives them.
+/// What one rank writes of a checkpoint that several write together.
+struct CheckpointShare {
+  std::filesystem::path file;         ///< SharedFile::temporary()
+  int64_t rank = 0;                   ///< of the writers; the first has `whole`
+  std::unique_ptr<SharedFile> whole;  ///< finishes it
+  std::vector<FilePiece> pieces;
+};
+
+/// The tensors of a checkpoint as they are now, as training_tensors() gives them; or one rank's share of them.
 struct TrainingState {
   std::vector<TensorBytes> tensors;
-  std::vector<at::Tensor> copies;  ///< owns the bytes of those tensors that are copies already
+  std::optional<CheckpointShare> share;
+  std::vector<at::Tensor> copies;  ///< owns the bytes of those tensors and pieces that are copies already
 };
 
 struct SaverOptions {
@@ -50,6 +60,10 @@ class Saver {
   /// For an end: waits for what is being written, then writes the state with all the speed there is, unless that step
   /// is saved by then. Throws Error. `prune`: see SaveOptions.
   void save_now(const CheckpointMeta& meta, const TrainingState& state, bool prune = true);
+  /// Whether this rank could not tell the first one that its part of a checkpoint failed; once. The first one is then
+  /// told by give_up_on_parts().
+  [[nodiscard]] bool take_part_lost() { return part_lost_.exchange(false); }
+  void give_up_on_parts();
   /// Waits for what is being written. Afterwards the store may be used in any way.
   void wait();
   [[nodiscard]] bool busy() const { return busy_; }
@@ -66,8 +80,10 @@ class Saver {
 
  private:
   bool copy(TrainingState& state);
-  void write(const CheckpointMeta& meta, std::span<const TensorBytes> tensors, const SaveOptions& options);
-  void write_or_warn(const CheckpointMeta& meta, std::span<const TensorBytes> tensors, const SaveOptions& options);
+  void write(const CheckpointMeta& meta, const TrainingState& state, const SaveOptions& options);
+  void write_or_warn(const CheckpointMeta& meta, const TrainingState& state, const SaveOptions& options);
+  std::filesystem::path write_share(const CheckpointMeta& meta, const CheckpointShare& share,
+                                    const SaveOptions& options);
   void watch_space(const CheckpointMeta& meta);
 
   CheckpointStore& store_;
@@ -75,7 +91,7 @@ class Saver {
   at::Tensor snapshot_;  // bytes
   TrainingState being_written_;
   std::thread writer_;
-  std::atomic<bool> busy_ = false;
+  std::atomic<bool> busy_ = false, part_lost_ = false;
   std::atomic<int64_t> saved_ = -1;
   std::atomic<int> writer_id_ = 0;
   std::chrono::steady_clock::time_point begun_;

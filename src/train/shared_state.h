@@ -6,6 +6,7 @@
 #include "model/model.h"
 #include "optim/adamw.h"
 #include "train/run.h"
+#include "train/saver.h"
 
 #include <filesystem>
 #include <memory>
@@ -17,10 +18,16 @@ namespace mythos {
 /// As the run's configuration says; null for a process by itself. All ranks call it.
 std::unique_ptr<Sharding> sharding_of(const Run& run);
 
-/// The tensors of a checkpoint, as training_tensors() gives them; of several ranks (`sharding` not null) on the first,
-/// nothing elsewhere. All ranks call it.
-std::vector<TensorBytes> whole_state(const Model& model, const AdamW& optimizer, Sharding* sharding,
-                                     std::vector<at::Tensor>& copies);
+/// Whether each rank writes its part of a checkpoint into one file: where they share the state out, and all see the
+/// folder in which the first one makes files that are renamed. Otherwise the first gets everything and writes it. All
+/// ranks call it; `sharding` null: false. Says what it found.
+bool ranks_write_parts(const Run& run, const Sharding* sharding);
+
+/// What this rank has to write of a checkpoint: of a process by itself and (`parts` false) of the first rank all
+/// tensors, as training_tensors() gives them; else its share. Nothing on ranks that have nothing to write. All ranks
+/// call it. Throws Error on the first where the file cannot be begun, and the others have nothing to write then.
+TrainingState state_to_save(const Run& run, const CheckpointMeta& meta, const Model& model, const AdamW& optimizer,
+                            Sharding* sharding, bool parts);
 
 /// Where all ranks stand in the data, from where each stands. All ranks call it.
 Json position_of_all(Team& team, const Json& own);

@@ -1,5 +1,7 @@
 #include "train/stability.h"
 
+#include "base/log.h"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -73,6 +75,22 @@ bool Stability::collapsed(const ExpertLoad& load, int64_t chosen) {
   const double left = (load.entropy() - least) / (most - least);
   const bool before = std::exchange(collapsed_, left < (collapsed_ ? 0.2 : 0.1));
   return collapsed_ && !before;
+}
+
+void look_for_trouble(Stability& stability, const StepMetrics& step, int64_t chosen_experts, bool say) {
+  const auto usual = stability.finite(step.loss);
+  const bool collapsed = step.watched && stability.collapsed(step.watched->experts, chosen_experts);
+  if (!say) return;
+  if (usual) {
+    log::warn("the loss of step {} stands out: {:.4f}, the steps before had {:.4f} on average", step.step, step.loss,
+              *usual);
+  }
+  if (!collapsed) return;
+  const ExpertLoad& load = step.watched->experts;
+  log::warn(
+      "at step {} nearly all tokens go to the same experts: the busiest has {:.1f} times the mean, {} of {} have "
+      "none; train.router_bias_speed = 0.001 would spread them",
+      step.step, load.max_over_mean(), load.unused(), load.share.size());
 }
 
 std::string first_not_finite(Model& model, const at::Tensor& ids, int64_t n_loops) {

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "infer/loop_summary.h"
 #include "model/model.h"
+#include "train/metrics.h"
 
 #include <cstdint>
 #include <filesystem>
@@ -52,6 +53,10 @@ class Stability {
   bool collapsed_ = false;
   double mean_ = 0, variance_ = 0, last_ = 0;
 };
+
+/// Warns of what does not stop a run and should not be missed: a loss that stands out, experts that collapse. `say`:
+/// aloud, too. To be called after each step.
+void look_for_trouble(Stability& stability, const StepMetrics& step, int64_t chosen_experts, bool say);
 
 /// Where numbers stop being finite, in the order in which they are computed: a weight, the prelude, a loop, the coda;
 /// else the first gradients. Runs the model once more on `ids` ([B, T]) without gradients. One or two sentences.

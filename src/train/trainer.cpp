@@ -68,6 +68,7 @@ class Trainer {
         done_(run.first_step()) {
     install_save_handler();
     restore();
+    parts_ = ranks_write_parts(run_, sharding_.get());
     if (team_.first()) report_ = std::make_unique<Reporter>(run_, done_);
     // Verified when it was opened; of a run that begins with another's checkpoint there is none here yet.
     if (report_ && run_.holds_checkpoints && done_ > 0) report_->checkpoint(done_, resumed_from_);
@@ -105,7 +106,10 @@ class Trainer {
       const Outcome outcome = one_step();
       const bool done = outcome == Outcome::done;
       if (done && done_ < run_.batch.steps && team_.first()) why_stopped_ = pace_.limit_reached();
-      const auto wishes = agreed_.after_step(done && take_save_request(), done && !why_stopped_.empty());
+      const auto wishes = agreed_.after_step({.save = done && take_save_request(),
+                                              .limit = done && !why_stopped_.empty(),
+                                              .part_lost = saver_.take_part_lost()});
+      if (wishes.part_lost) saver_.give_up_on_parts();
       if (outcome == Outcome::skipped && !agreed_.stopping()) continue;
       if (outcome != Outcome::done) break;
       report_checkpoint();
@@ -225,26 +229,8 @@ class Trainer {
              .watched = logged ? std::optional(statistics_.read(loops_, *team_.world())) : std::nullopt};
     pace_.fill_last(last_, done_);
     if (report_) report_->step(last_, seconds);
-    look_for_trouble();
+    look_for_trouble(stability_, last_, config_.model.n_experts_per_tok, team_.first());
     return Outcome::done;
-  }
-
-  // What does not stop a run and should not be missed.
-  void look_for_trouble() {
-    const auto usual = stability_.finite(last_.loss);
-    const bool collapsed =
-        last_.watched && stability_.collapsed(last_.watched->experts, config_.model.n_experts_per_tok);
-    if (!team_.first()) return;
-    if (usual) {
-      log::warn("the loss of step {} stands out: {:.4f}, the steps before had {:.4f} on average", done_, last_.loss,
-                *usual);
-    }
-    if (!collapsed) return;
-    const ExpertLoad& load = last_.watched->experts;
-    log::warn(
-        "at step {} nearly all tokens go to the same experts: the busiest has {:.1f} times the mean, {} of {} "
-        "have none; train.router_bias_speed = 0.001 would spread them",
-        done_, load.max_over_mean(), load.unused(), config_.model.n_experts);
   }
 
   bool read_first_batch() {
@@ -364,12 +350,13 @@ class Trainer {
                        {"loss", last_.loss},
                        {"skipped", stability_.skipped()},
                        {"rollbacks", stability_.rollbacks()}});
-    if (how == Save::soon && team_.of_first(saver_.leave_out(done_) ? 1 : 0) != 0) return;
-    TrainingState state;
-    state.tensors = whole_state(model_, optimizer_, sharding_.get(), state.copies);
-    if (!team_.first()) return;
-    if (how == Save::soon) return saver_.save_soon(meta, std::move(state));
+    if (how != Save::soon) saver_.wait();
+    const bool needless = saver_.saved() == done_ || (how == Save::soon && saver_.leave_out(done_));
+    if (team_.of_first(needless ? 1 : 0) != 0) return;
     try {
+      TrainingState state = state_to_save(run_, meta, model_, optimizer_, sharding_.get(), parts_);
+      if (!team_.first() && !state.share) return;
+      if (how == Save::soon) return saver_.save_soon(meta, std::move(state));
       saver_.save_now(meta, state, !agreed_.stopping());
       report_checkpoint();
     } catch (const Error& e) {
@@ -425,6 +412,7 @@ class Trainer {
   Team& team_;
   Agreement agreed_;
   std::unique_ptr<Sharding> sharding_;  // of several ranks
+  bool parts_ = false;                  // each of them writes its part of a checkpoint
   Model model_;
   AdamW optimizer_;
   TrainStep step_;

@@ -220,6 +220,38 @@ TEST_F(GenerateTest, SeveralPromptsGiveWhatEachGivesAlone) {
   EXPECT_EQ(drawn[1].ids, generate_all(*m, *tokenizer, {"The", "The"}, o)[1].ids);
 }
 
+TEST_F(GenerateTest, ScreeningTheVocabularyChangesNoText) {
+  for (const auto weights : {at::kFloat, at::kBFloat16}) {
+    const auto m = inference_model(tiny_model(tokenizer->n_ids() + 5), at::kCPU, weights);
+    m->screens_from = 1;
+    initialize(m->parameters(), m->config(), 5);
+    for (const auto& [name, tensor] : m->parameters().named_values()) {
+      if (tensor.dim() == 2) tensor.mul_(8);
+    }
+    m->parameters().refresh_compute();
+    const std::vector<std::string> prompts = {"The old river", "A", "The third king finds"};
+    for (const SamplingOptions sampling : {SamplingOptions{.temperature = 0},
+                                           {.temperature = 0.7, .top_k = 3},
+                                           {.temperature = 1.4, .top_k = 20, .top_p = 0.9},
+                                           {.top_p = 0}}) {
+      GenerateOptions o;
+      o.max_new_tokens = 20;
+      o.sampling = sampling;
+      for (const uint64_t seed : {1, 2, 3, 4, 5}) {
+        o.seed = seed;
+        o.screen = true;
+        EXPECT_TRUE(m->screens(tokenizer->n_ids(), 3));
+        const auto some = generate_all(*m, *tokenizer, prompts, o);
+        o.screen = false;
+        const auto all = generate_all(*m, *tokenizer, prompts, o);
+        for (size_t i = 0; i < prompts.size(); ++i) EXPECT_EQ(some[i].ids, all[i].ids) << seed;
+      }
+    }
+    EXPECT_FALSE(m->screens(tokenizer->n_ids(), 0)) << "everything is wanted";
+    EXPECT_FALSE(m->screens(tokenizer->n_ids(), tokenizer->n_ids()));
+  }
+}
+
 TEST_F(GenerateTest, APromptInPiecesGivesTheSameText) {
   const auto m = model();
   GenerateOptions o;

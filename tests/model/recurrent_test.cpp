@@ -175,7 +175,7 @@ TEST_F(Loop, StoppingEarlyGivesWhatAllLoopsGive) {
     const at::Tensor full = forward(9, &all, &cache);  // with a cache every loop runs
     EXPECT_LE(early.reports.size(), static_cast<size_t>(most));
     EXPECT_EQ(all.reports.size(), 9U);
-    EXPECT_TRUE(stopped.equal(full));
+    EXPECT_CLOSE(stopped, full, 1e-14);  // with a cache some products have other shapes
     EXPECT_CLOSE(full, weighted_sum(all), 1e-12);
   }
   // One position that runs on keeps all loops running.

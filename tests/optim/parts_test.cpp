@@ -110,7 +110,7 @@ TEST(Parts, BeginLikeTheWhole) {
   Model whole(config, at::kCPU, at::kFloat, at::kFloat, false);
   initialize(whole.parameters(), config, 3);
   for (const bool transient : {false, true}) {
-    Model part(config, at::kCPU, at::kBFloat16, at::kFloat, false, {3, 2, transient});
+    Model part(config, at::kCPU, at::kBFloat16, at::kFloat, true, {3, 2, transient});
     initialize(part.parameters(), config, 3);
     for (size_t u = 0; u < whole.parameters().units(); ++u) {
       const at::Tensor expected = whole.parameters().values(u);

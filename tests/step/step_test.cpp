@@ -85,11 +85,12 @@ TEST(TrainStep, AccumulationEqualsOneBigBatch) {
         parts.accumulate(b, rows, 1.0, rows == 1 ? Recompute::loop : Recompute::none);
         const auto names = parts.model->parameters().named_gradients();
         for (size_t i = 0; i < grads.size(); ++i) {
-          // One element is a sum over everything, of both signs: its rounding is measured against all gradients.
+          // One element is a sum over everything, of both signs: its rounding is measured against all gradients. An
+          // expert's may nearly cancel, too.
           if (grads[i].numel() == 1) {
             EXPECT_NEAR(names[i].tensor.item<double>(), grads[i].item<double>(), tolerance * expected.gradient_norm);
           } else {
-            EXPECT_CLOSE(names[i].tensor, grads[i], type == at::kDouble ? 3e-12 : 1e-5)
+            EXPECT_CLOSE(names[i].tensor, grads[i], type == at::kDouble ? 3e-12 : 2e-5)
                 << names[i].name << ", rows " << rows;
           }
         }

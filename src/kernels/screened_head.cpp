@@ -1,0 +1,147 @@
+#include "kernels/screened_head.h"
+
+#include "kernels/cpu/screen.h"
+#include "kernels/product.h"
+#include "kernels/weight.h"
+
+#include <atomic>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <queue>
+
+namespace mythos {
+namespace {
+
+// Relative error of a sum of k products in float, in any order, and of what is done with the estimate.
+double rounding(int64_t k) { return static_cast<double>(k + 32) * 0x1p-24 * 1.01; }
+
+struct QuantisedHidden {
+  std::vector<int16_t> q;
+  double scale = 0, length = 0, error = 0;  // of the row, and of what its quantised form leaves
+};
+
+QuantisedHidden quantise(const float* h, int64_t k) {
+  QuantisedHidden out;
+  out.q.resize(static_cast<size_t>(k));
+  double most = 0;
+  for (int64_t i = 0; i < k; ++i) most = std::max(most, std::abs(static_cast<double>(h[i])));
+  out.scale = most / static_cast<double>(cpu::screen_range(k));
+  double error = 0, length = 0;
+  for (int64_t i = 0; i < k; ++i) {
+    const double value = h[i];
+    const double q = out.scale > 0 ? std::nearbyint(value / out.scale) : 0;
+    out.q[static_cast<size_t>(i)] = static_cast<int16_t>(q);
+    error += (value - q * out.scale) * (value - q * out.scale);
+    length += value * value;
+  }
+  out.error = std::sqrt(error) * (1 + 1e-9);
+  out.length = std::sqrt(length) * (1 + 1e-9);
+  return out;
+}
+
+}  // namespace
+
+ScreenedHead::ScreenedHead(const at::Tensor& weight)
+    : weight_(weight), quantised_(at::empty(weight.sizes(), at::kChar)), bounds_(static_cast<size_t>(weight.size(0))) {
+  TORCH_CHECK(weight.dim() == 2 && weight.device().is_cpu() && weight.is_contiguous() &&
+                  (weight.scalar_type() == at::kFloat || weight.scalar_type() == at::kBFloat16),
+              "a head to screen is a matrix of float or bfloat16 on the CPU");
+  const int64_t k = weight.size(1);
+  std::atomic<bool> finite = true;
+  auto* const q = static_cast<int8_t*>(quantised_.mutable_data_ptr());
+  for_row_chunks(weight.size(0), k, [&](int64_t begin, int64_t end) {
+    const at::NoGradGuard no_grad;  // of this thread
+    const at::Tensor rows = of_type(weight_.narrow(0, begin, end - begin), at::kFloat);
+    for (int64_t j = begin; j < end; ++j) {
+      const auto row = cpu::quantise_row(k, rows.const_data_ptr<float>() + (j - begin) * k, q + j * k);
+      if (!std::isfinite(row.scale) || !std::isfinite(row.whole)) finite = false;
+      // What float sums round is as large as the vectors may make it.
+      const double rounded = rounding(k) * (static_cast<double>(row.whole) + static_cast<double>(row.length));
+      bounds_[static_cast<size_t>(j)] = {
+          row.scale, static_cast<float>((static_cast<double>(row.error) + rounded) * (1 + 1e-6)), row.length};
+    }
+  });
+  usable_ = finite;
+}
+
+double ScreenedHead::bytes_per_token(int64_t vocabulary, int64_t dim) {
+  return static_cast<double>(vocabulary) * (static_cast<double>(dim) + sizeof(Bound));
+}
+
+void ScreenedHead::exact(const at::Tensor& hidden, int64_t row, const at::Tensor& logits, int64_t first,
+                         int64_t count) const {
+  multiply_few_rows(logits, hidden, weight_, {row, 1}, {first, count});
+}
+
+at::Tensor ScreenedHead::largest_logits(const at::Tensor& hidden, int64_t k) const {
+  const at::Tensor h = hidden.contiguous();
+  const int64_t rows = h.size(0), dim = h.size(1), vocabulary = weight_.size(0);
+  const auto all = [&](at::Tensor& logits, int64_t r) {
+    for_row_chunks(vocabulary, dim, [&](int64_t begin, int64_t end) { exact(h, r, logits, begin, end - begin); });
+    candidates_ += vocabulary;
+  };
+  candidates_ = 0;
+  std::vector<QuantisedHidden> quantised;
+  std::vector<int16_t> x;
+  for (int64_t r = 0; r < rows; ++r) {
+    quantised.push_back(quantise(h.const_data_ptr<float>() + r * dim, dim));
+    if (!std::isfinite(quantised.back().length)) std::fill(quantised.back().q.begin(), quantised.back().q.end(), 0);
+    x.insert(x.end(), quantised.back().q.begin(), quantised.back().q.end());
+  }
+  // Estimates and their bounds, row by row of hidden; logits are written over them.
+  at::Tensor products = at::empty({rows, vocabulary}, at::kInt);
+  at::Tensor logits = at::empty({rows, vocabulary}, at::kFloat), lower = at::empty({rows, vocabulary}, at::kFloat);
+  auto* const sums = products.mutable_data_ptr<int32_t>();
+  const auto* const w = static_cast<const int8_t*>(quantised_.const_data_ptr());
+  for_row_chunks(vocabulary, dim, [&](int64_t begin, int64_t end) {
+    cpu::screen_rows(rows, dim, x.data(), end - begin, w + begin * dim, sums + begin, vocabulary);
+    for (int64_t r = 0; r < rows; ++r) {
+      const auto scale = static_cast<float>(quantised[static_cast<size_t>(r)].scale);
+      const auto length = static_cast<float>(quantised[static_cast<size_t>(r)].length * (1 + 1e-6));
+      const auto error = static_cast<float>(quantised[static_cast<size_t>(r)].error * (1 + 1e-6));
+      float* const top = logits.mutable_data_ptr<float>() + r * vocabulary;
+      float* const bottom = lower.mutable_data_ptr<float>() + r * vocabulary;
+      for (int64_t j = begin; j < end; ++j) {
+        const Bound& b = bounds_[static_cast<size_t>(j)];
+        const float estimate = static_cast<float>(sums[r * vocabulary + j]) * (b.scale * scale);
+        const float bound = b.error * length + b.length * error + 1e-30F;
+        top[j] = estimate + bound;
+        bottom[j] = estimate - bound;
+      }
+    }
+  });
+  const int64_t wanted = std::clamp<int64_t>(k, 1, vocabulary);
+  for (int64_t r = 0; r < rows; ++r) {
+    float* const top = logits.mutable_data_ptr<float>() + r * vocabulary;
+    const float* const bottom = lower.const_data_ptr<float>() + r * vocabulary;
+    if (!std::isfinite(quantised[static_cast<size_t>(r)].length)) {
+      all(logits, r);
+      continue;
+    }
+    // The k-th largest of what logits are at least.
+    std::priority_queue<float, std::vector<float>, std::greater<>> best;
+    for (int64_t j = 0; j < vocabulary; ++j) {
+      if (static_cast<int64_t>(best.size()) == wanted && !(bottom[j] > best.top())) continue;
+      if (static_cast<int64_t>(best.size()) == wanted) best.pop();
+      best.push(bottom[j]);
+    }
+    std::vector<int64_t> chosen;
+    for (int64_t j = 0; j < vocabulary; ++j) {
+      if (top[j] >= best.top()) {
+        chosen.push_back(j);
+      } else {
+        top[j] = -std::numeric_limits<float>::infinity();
+      }
+    }
+    if (static_cast<int64_t>(chosen.size()) > wanted + vocabulary / 8) {
+      all(logits, r);
+      continue;
+    }
+    candidates_ += static_cast<int64_t>(chosen.size());
+    for (const int64_t j : chosen) exact(h, r, logits, j, 1);
+  }
+  return logits;
+}
+
+}  // namespace mythos
