@@ -81,9 +81,8 @@ class Spread {
                       "cannot be below 1",
                       with_commas(asked), with_commas(step), r_.micro_batch, with_commas(t.seq_len)));
     } else if (asked > 0 && step != asked) {
-      row_.notes.push_back(fmt::format("{} tokens asked for are no multiple of {} x {} x {}: a step takes {}",
-                                       with_commas(asked), row_.gpus, r_.micro_batch, with_commas(t.seq_len),
-                                       with_commas(step)));
+      row_.notes.push_back(fmt::format("{} tokens are no multiple of {} x {} x {}: a step takes {}", with_commas(asked),
+                                       row_.gpus, r_.micro_batch, with_commas(t.seq_len), with_commas(step)));
     }
     row_.needs_lanes = row_.gpus * r_.config.data.workers > r_.config.data.lanes;
   }
@@ -228,9 +227,9 @@ class Spread {
     RankMemory sparing = m;
     sparing.loss_chunk = plan.loss_chunk;
     settle_passing(sparing, play_step(step));
-    if (sparing.total() >= m.total()) return;
-    row_.why_not += fmt::format("; with train.reduce_gradients = \"micro_step\" it is {}{}", shown(sparing.total()),
-                                sparing.total() <= r_.memory ? ", which fits" : "");
+    if (sparing.total() > r_.memory) return;
+    row_.why_not +=
+        fmt::format("; with train.reduce_gradients = \"micro_step\" it is {}, which fits", shown(sparing.total()));
   }
 
   std::string why_not(const RankMemory& m) const {
@@ -250,11 +249,16 @@ class Spread {
       return fmt::format("{}; {}", state,
                          mode_ == ShardingMode::full ? "more GPUs share them out" : "a larger group shares them out");
     }
+    // Not even where it is alone there.
     const FlatLayout::Unit& unit = largest();
-    return fmt::format(
-        "{}: whole units take {}, their gradients {}, and no number of GPUs changes that; the largest is "
-        "\"{}\", {} without gradients",
-        much, shown(m.gathered), shown(m.whole_gradients), unit.name, shown(unit.size * r_.element));
+    const int64_t in_use = unit.size * (r_.element == master ? 2 * master : 2 * r_.element + master);
+    const bool never = in_use + m.activations + m.loss_chunk + m.program > r_.memory;
+    return fmt::format("{}: whole units take {}, their gradients {}{}; the largest is \"{}\", {} without gradients{}",
+                       much, shown(m.gathered), shown(m.whole_gradients),
+                       row_.batch.grad_accum > 1 && train_.reduce_gradients == "step"
+                           ? ", which stay from the first micro-step to the last"
+                           : "",
+                       unit.name, shown(unit.size * r_.element), never ? ", and no number of GPUs changes that" : "");
   }
 
   [[nodiscard]] const FlatLayout::Unit& largest() const {
@@ -357,8 +361,8 @@ ByGpus plan_by_gpus(const std::string& gpu, const ByGpusRequest& request) {
     link = link || spread.misses_link();
     network = network || spread.misses_network();
   }
-  if (link) plan.missing.push_back(fmt::format("link_gb_s of the GPU {}", gpu));
-  if (network) plan.missing.emplace_back("the network between machines");
+  if (link) plan.missing.push_back(fmt::format("link_gb_s of the GPU {} (--hardware FILE gives it)", gpu));
+  if (network) plan.missing.emplace_back("the network between machines (--network-gbit-s or an --instance gives it)");
   plan.limit = limit_of(request, layout, plan.rows.front().memory);
   return plan;
 }

@@ -79,6 +79,10 @@ struct GpuRow {
   std::optional<double> hours, cost;           ///< cost: also nothing where no price is known
   std::vector<std::string> notes;              ///< what follows for the batch
 
+  /// Whether less than 15% of a GPU's memory is left, as for fits() in plan/memory.h.
+  [[nodiscard]] bool tight(int64_t memory_bytes) const {
+    return static_cast<double>(memory.total()) > 0.85 * static_cast<double>(memory_bytes);
+  }
   /// Whether a run like this is possible.
   [[nodiscard]] bool possible() const { return fits && refused.empty(); }
 };

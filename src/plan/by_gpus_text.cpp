@@ -15,12 +15,20 @@ std::string rate(double bytes_per_second) {
   return bytes_per_second > 0 ? bytes_text(bytes_per_second) + "/s" : "not known";
 }
 std::string seconds_text(double s) {
-  return s < 1e-3 ? fmt::format("{:.3g} us", 1e6 * s)
-         : s < 1  ? fmt::format("{:.3g} ms", 1e3 * s)
-         : s < 90 ? fmt::format("{:.3g} s", s)
-                  : duration_text(s);
+  return s < 1e-3  ? fmt::format("{:.3g} us", 1e6 * s)
+         : s < 1   ? fmt::format("{:.3g} ms", 1e3 * s)
+         : s < 1e4 ? fmt::format("{:.{}f} s", s,
+                                 s < 9.995   ? 2
+                                 : s < 99.95 ? 1
+                                             : 0)
+                   : duration_text(s);
 }
 std::string seconds_text(const std::optional<double>& s) { return s ? seconds_text(*s) : "unknown"; }
+std::string billions(int64_t n) {
+  return n < 1'000'000'000 ? fmt::format("{:.3g} million", real(n) / 1e6)
+                           : fmt::format("{:.3g} billion", real(n) / 1e9);
+}
+std::string gpus_text(int64_t n) { return fmt::format("{} GPU{}", with_commas(n), n == 1 ? "" : "s"); }
 std::string percent(const std::optional<double>& x) { return x ? fmt::format("{:.0f}%", 100 * *x) : "unknown"; }
 std::string hours_text(double hours) {
   return hours < 1 ? duration_text(hours * 3600)
@@ -68,13 +76,19 @@ std::string memory_table(const ByGpus& p) {
   std::string t =
       fmt::format("  {:>6} {:>9} {:>9} {:>9} {:>9} {:>9} {:>11} {:>11} {:>9} {:>9} {:>9}\n", "GPUs", "fp32", "copies",
                   "gradients", "moments", "gathered", "their grads", "activations", "logits", "program", "together");
+  bool tight = false;
   for (const GpuRow& r : p.rows) {
     const RankMemory& m = r.memory;
     t += fmt::format("  {:>6} {:>9} {:>9} {:>9} {:>9} {:>9} {:>11} {:>11} {:>9} {:>9} {:>9}{}\n", r.gpus,
                      shown(m.master), shown(m.copies), shown(m.gradients), shown(m.moments), shown(m.gathered),
                      shown(m.whole_gradients), shown(m.activations), shown(m.loss_chunk), shown(m.program),
-                     shown(m.total()), r.fits ? "" : "  x");
+                     shown(m.total()),
+                     !r.fits                     ? "  x"
+                     : r.tight(p.request.memory) ? "  tight"
+                                                 : "");
+    tight = tight || (r.fits && r.tight(p.request.memory));
   }
+  if (tight) t += "  tight: less than 15% to spare\n";
   return t;
 }
 
@@ -82,16 +96,16 @@ std::string limit_text(const ByGpus& p) {
   const DesignLimit& l = p.limit;
   const ByGpusRequest& r = p.request;
   std::string t = fmt::format(
-      "  where it stops: the largest unit, \"{}\", has {}parameters: {} gathered, {} with its gradients, of {} on a "
-      "card, which holds a unit of {}parameters at most: it {}\n",
-      l.unit, si_text(real(l.unit_parameters)), bytes_text(real(l.gathered_bytes)), bytes_text(real(l.in_use_bytes)),
-      bytes_text(real(r.memory)), si_text(real(l.largest_parameters)),
+      "  where it stops: the largest unit, \"{}\", has {} parameters: {} gathered, {} with its gradients, of {} on a "
+      "card, which holds one of {} at most: it {}\n",
+      l.unit, billions(l.unit_parameters), bytes_text(real(l.gathered_bytes)), bytes_text(real(l.in_use_bytes)),
+      bytes_text(real(r.memory)), billions(l.largest_parameters),
       l.fits ? "fits" : "does not fit, however many GPUs there are");
   if (l.gpus == 1) return t;
   t += fmt::format(
-      "  {}experts would have to stay where they are and tokens travel: on {} GPUs a token sends {} ({} experts x {} "
+      "  {}experts would have to stay where they are and tokens travel: on {} a token sends {} ({} experts x {} "
       "values, there and back, in both passes, each loop)",
-      l.fits ? "beyond that " : "", with_commas(l.gpus), bytes_text(l.token_bytes), r.config.model.n_experts_per_tok,
+      l.fits ? "beyond that " : "", gpus_text(l.gpus), bytes_text(l.token_bytes), r.config.model.n_experts_per_tok,
       with_commas(r.config.model.dim));
   if (l.token_traffic_seconds) {
     t += fmt::format(", {} at {}/s a GPU: {:.2g}% of the {} that it computes", seconds_text(*l.token_traffic_seconds),
@@ -151,18 +165,18 @@ Json row_json(const GpuRow& r) {
 std::string by_gpus_text(const ByGpus& p) {
   const ByGpusRequest& r = p.request;
   std::string t =
-      fmt::format("on many GPUs  {}, {} a machine; in one direction a GPU sends {} inside it, a machine {} to others\n",
-                  p.gpu, r.interconnect.gpus_per_machine, rate(r.interconnect.link), rate(r.interconnect.network));
-  t += fmt::format("  train.sharding \"{}\"{}, micro_batch {}, recompute {}; {} tokens/s for a GPU by itself: {}\n",
-                   r.config.train.sharding,
-                   r.config.train.reduce_gradients == "micro_step" ? ", gradients move after every micro-step" : "",
-                   r.micro_batch, r.recompute == Recompute::loop ? "on" : "off",
-                   with_commas(std::llround(r.tokens_per_second)), r.speed_source);
-  t += "  traffic at the catalogue's full rates and without latency: times are the least there can be\n";
+      fmt::format("on many GPUs  {}, {} to a machine; from GPU to GPU of one {}, from machine to machine {}\n", p.gpu,
+                  r.interconnect.gpus_per_machine, rate(r.interconnect.link), rate(r.interconnect.network));
+  t += fmt::format(
+      "  train.sharding \"{}\"{}, micro_batch {}, recompute {}; a GPU by itself {} tokens/s\n", r.config.train.sharding,
+      r.config.train.reduce_gradients == "micro_step" ? ", gradients move after every micro-step" : "", r.micro_batch,
+      r.recompute == Recompute::loop ? "on" : "off", with_commas(std::llround(r.tokens_per_second)));
+  t += fmt::format("  computing: {}\n", r.speed_source);
+  t += "  traffic: the catalogue's full rates in one direction, rings, no latency; times are the least there can be\n";
   t += run_table(p);
   for (const GpuRow& row : p.rows) {
-    for (const std::string& note : row.notes) t += fmt::format("  {} GPUs: {}\n", row.gpus, note);
-    if (!row.refused.empty()) t += fmt::format("  {} GPUs: {}\n", row.gpus, row.refused);
+    for (const std::string& note : row.notes) t += fmt::format("  {}: {}\n", gpus_text(row.gpus), note);
+    if (!row.refused.empty()) t += fmt::format("  {}: {}\n", gpus_text(row.gpus), row.refused);
   }
   int64_t lanes = 0;
   for (const GpuRow& row : p.rows) lanes = std::max(lanes, row.needs_lanes ? row.gpus * r.config.data.workers : 0);
@@ -173,13 +187,13 @@ std::string by_gpus_text(const ByGpus& p) {
                      with_commas(lanes));
   }
   if (!p.missing.empty()) {
-    t += fmt::format("  not known: {}. --hardware FILE or --network-gbit-s gives it\n", fmt::join(p.missing, "; "));
+    t += fmt::format("  not known: {}\n", fmt::join(p.missing, "; "));
   }
   if (r.price > 0) t += fmt::format("  cost at ${:g}/h for a {}\n", r.price, r.price_of_machine ? "machine" : "GPU");
   if (p.rows.size() > 1 || p.rows.front().gpus > 1) t += "  what each rank sends, and when\n" + traffic_table(p);
   t += fmt::format("  memory of a GPU, at its most, of {}\n{}", bytes_text(real(r.memory)), memory_table(p));
   for (const GpuRow& row : p.rows) {
-    if (!row.fits) t += fmt::format("  x {} GPU{}: {}\n", row.gpus, row.gpus == 1 ? "" : "s", row.why_not);
+    if (!row.fits) t += fmt::format("  x {}: {}\n", gpus_text(row.gpus), row.why_not);
   }
   return t + limit_text(p);
 }

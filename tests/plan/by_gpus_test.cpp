@@ -204,7 +204,7 @@ TEST(ByGpus, TheLargestUnitEndsIt) {
     EXPECT_NEAR(*p.limit.token_traffic_seconds, p.limit.token_bytes / (0.25e9 / 8), 1e-9);
     const std::string text = by_gpus_text(p);
     for (const char* part :
-         {"does not fit", "experts would have to stay where they are", "x 4096 GPUs", "where it stops"})
+         {"does not fit", "experts would have to stay where they are", "x 4,096 GPUs", "where it stops"})
       EXPECT_TRUE(holds(text, part)) << part << "\n" << text;
     Json json = Json::object();
     add_to_json(json, p);
@@ -228,9 +228,12 @@ TEST(ByGpus, WhyItDoesNotFitSaysWhatHelps) {
   EXPECT_EQ(why(full, m.total()), "");
   EXPECT_TRUE(holds(why(full, m.total() - 1), "more GPUs share them out")) << why(full, m.total() - 1);
   const std::string units = why(full, m.of_every_gpu() - 1);
-  EXPECT_TRUE(holds(units, "no number of GPUs changes that")) << units;
-  EXPECT_TRUE(holds(units, "with train.reduce_gradients = \"micro_step\" it is")) << units;
-  EXPECT_FALSE(holds(why(request("full", {256}), m.of_every_gpu() / 2), "reduce_gradients")) << "one micro-step a step";
+  EXPECT_TRUE(holds(units, "which stay from the first micro-step to the last")) << units;
+  EXPECT_FALSE(holds(units, "no number of GPUs")) << "a unit at a time would fit: " << units;
+  const int64_t sparing = memory_of(request("full", {2}, "reduce_gradients = \"micro_step\"")).total();
+  ASSERT_LT(sparing, m.total());
+  EXPECT_TRUE(holds(why(full, sparing), "with train.reduce_gradients = \"micro_step\" it is")) << why(full, sparing);
+  EXPECT_FALSE(holds(why(full, sparing - 1), "reduce_gradients")) << "that would not fit either";
   const int64_t passing = m.activations + m.loss_chunk + m.program;
   EXPECT_TRUE(holds(why(full, passing - 1), "activations and logits alone")) << why(full, passing - 1);
   const ByGpusRequest optimizer = request("optimizer", {2});
