@@ -8,6 +8,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <queue>
 
 namespace mythos {
@@ -50,6 +51,29 @@ QuantisedHidden quantise(const float* h, int64_t k) {
   return out;
 }
 
+// Which of n tokens can be among the `wanted` largest, by what they are at most and at least; nothing where that is too
+// many to be worth it. The others' `top` becomes -infinity.
+std::optional<std::vector<int64_t>> likely(float* top, const float* bottom, int64_t n, int64_t wanted) {
+  // The k-th largest of what logits are at least.
+  std::priority_queue<float, std::vector<float>, std::greater<>> best;
+  for (int64_t j = 0; j < n; ++j) {
+    if (static_cast<int64_t>(best.size()) == wanted && !(bottom[j] > best.top())) continue;
+    if (static_cast<int64_t>(best.size()) == wanted) best.pop();
+    best.push(bottom[j]);
+  }
+  const float least = best.top();
+  std::vector<int64_t> chosen;
+  for (int64_t j = 0; j < n; ++j) {
+    if (top[j] >= least) {
+      chosen.push_back(j);
+    } else {
+      top[j] = -std::numeric_limits<float>::infinity();
+    }
+  }
+  if (std::ssize(chosen) > wanted + n / 8) return std::nullopt;
+  return chosen;
+}
+
 }  // namespace
 
 ScreenedHead::ScreenedHead(const at::Tensor& weight)
@@ -87,11 +111,6 @@ void ScreenedHead::exact(const at::Tensor& hidden, int64_t row, const at::Tensor
 at::Tensor ScreenedHead::largest_logits(const at::Tensor& hidden, int64_t k) const {
   const at::Tensor h = hidden.contiguous();
   const int64_t rows = h.size(0), dim = h.size(1), vocabulary = weight_.size(0);
-  const auto all = [&](at::Tensor& logits, int64_t r) {
-    for_row_chunks(vocabulary, dim, [&](int64_t begin, int64_t end) { exact(h, r, logits, begin, end - begin); });
-    candidates_ += vocabulary;
-  };
-  candidates_ = 0;
   std::vector<QuantisedHidden> quantised;
   std::vector<int16_t> x;
   for (int64_t r = 0; r < rows; ++r) {
@@ -121,35 +140,22 @@ at::Tensor ScreenedHead::largest_logits(const at::Tensor& hidden, int64_t k) con
     }
   });
   const int64_t wanted = std::clamp<int64_t>(k, 1, vocabulary);
-  for (int64_t r = 0; r < rows; ++r) {
-    float* const top = logits.mutable_data_ptr<float>() + r * vocabulary;
-    const float* const bottom = lower.const_data_ptr<float>() + r * vocabulary;
-    if (!quantised[static_cast<size_t>(r)].usable()) {
-      all(logits, r);
-      continue;
-    }
-    // The k-th largest of what logits are at least.
-    std::priority_queue<float, std::vector<float>, std::greater<>> best;
-    for (int64_t j = 0; j < vocabulary; ++j) {
-      if (static_cast<int64_t>(best.size()) == wanted && !(bottom[j] > best.top())) continue;
-      if (static_cast<int64_t>(best.size()) == wanted) best.pop();
-      best.push(bottom[j]);
-    }
-    std::vector<int64_t> chosen;
-    for (int64_t j = 0; j < vocabulary; ++j) {
-      if (top[j] >= best.top()) {
-        chosen.push_back(j);
+  std::atomic<int64_t> candidates = 0;
+  at::parallel_for(0, rows, 1, [&](int64_t first, int64_t last) {
+    for (int64_t r = first; r < last; ++r) {
+      float* const top = logits.mutable_data_ptr<float>() + r * vocabulary;
+      const float* const bottom = lower.const_data_ptr<float>() + r * vocabulary;
+      std::optional<std::vector<int64_t>> chosen;
+      if (quantised[static_cast<size_t>(r)].usable()) chosen = likely(top, bottom, vocabulary, wanted);
+      if (chosen) {
+        for (const int64_t j : *chosen) exact(h, r, logits, j, 1);
       } else {
-        top[j] = -std::numeric_limits<float>::infinity();
+        for_row_chunks(vocabulary, dim, [&](int64_t begin, int64_t end) { exact(h, r, logits, begin, end - begin); });
       }
+      candidates += chosen ? std::ssize(*chosen) : vocabulary;
     }
-    if (static_cast<int64_t>(chosen.size()) > wanted + vocabulary / 8) {
-      all(logits, r);
-      continue;
-    }
-    candidates_ += static_cast<int64_t>(chosen.size());
-    for (const int64_t j : chosen) exact(h, r, logits, j, 1);
-  }
+  });
+  candidates_ = candidates;
   return logits;
 }
 
