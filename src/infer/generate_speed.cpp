@@ -62,11 +62,13 @@ GenerateSpeed decode(Model& model, std::span<const int64_t> prompt, int64_t new_
   std::copy(prompt.begin(), prompt.end(), next.mutable_data_ptr<int64_t>());
   ReadRate rate(model.parameters());
   const int64_t vocabulary = model.config().vocab_size;
+  double exact = 0;  // logits of all tokens but the first
   for (int64_t made = 0; made < new_tokens; ++made) {
     if (made % tokens_between_rounds == 0 && model.parameters().device().is_cpu()) rate.round();
     const auto begin = Clock::now();
     const at::Tensor h = model.hidden(next, {.n_loops = n_loops, .cache = &cache});
     const at::Tensor logits = model.likely_logits(h.select(1, h.size(1) - 1), vocabulary, 1);
+    if (made > 0) exact += static_cast<double>(model.candidates());
     next = logits.argmax(-1, true);
     speed.ids.push_back(next.item<int64_t>());
     (made == 0 ? speed.prefill_seconds : speed.token_seconds.emplace_back()) = seconds_since(begin);
@@ -77,9 +79,10 @@ GenerateSpeed decode(Model& model, std::span<const int64_t> prompt, int64_t new_
   speed.whole_weight_bytes_per_token = decode_weight_bytes(model.config(), n_loops, element);
   speed.weight_bytes_per_token = speed.whole_weight_bytes_per_token;
   if (model.screens(vocabulary, 1)) {
-    const int64_t dim = model.config().dim;
-    speed.weight_bytes_per_token += ScreenedHead::bytes_per_token(vocabulary, dim) -
-                                    static_cast<double>(vocabulary) * static_cast<double>(dim) * element;
+    // The int8 copy of the head, and the rows whose logits were computed, instead of every row.
+    const double left_out = static_cast<double>(vocabulary) - exact / static_cast<double>(new_tokens - 1);
+    speed.weight_bytes_per_token += ScreenedHead::bytes_per_token(vocabulary, model.config().dim) -
+                                    left_out * static_cast<double>(model.config().dim) * element;
   }
   return speed;
 }

@@ -19,7 +19,8 @@ struct GenerateSpeed {
   double whole_weight_bytes_per_token = 0;  ///< decode_weight_bytes()
 
   [[nodiscard]] double tokens_per_second() const;  ///< without the first
-  /// New tokens a second if a token took no longer than reading its weights.
+  /// New tokens a second if a token took no longer than reading its weights from memory. Where the looped weights stay
+  /// in the processor's cache from loop to loop, a token may take less.
   [[nodiscard]] double limit() const { return read_bytes_per_s / weight_bytes_per_token; }
   /// The same if every weight were read as it is stored.
   [[nodiscard]] double whole_limit() const { return read_bytes_per_s / whole_weight_bytes_per_token; }

@@ -15,11 +15,12 @@ class ScreenedHead {
   /// weight: [V, D], float or bfloat16 on the CPU, with dense rows; it must stay as it is. Takes V (D + 12) bytes.
   explicit ScreenedHead(const at::Tensor& weight);
 
-  /// Whether all of the weights are finite: else nothing can be said.
+  /// Whether all of the weights are finite and below 1e24 as rows' lengths: else nothing can be said.
   [[nodiscard]] bool usable() const { return usable_; }
   /// hidden: float [rows, D], at most 16 rows. [rows, V]: the logits of every token that is among the `k` largest of
   /// its row (those equal to the k-th too), perhaps of some more, and -infinity elsewhere. A row of hidden that is not
-  /// finite, or with which too many tokens come into question, gets all its logits.
+  /// finite, or longer than 1e12 or shorter than 1e-12, or with which too many tokens come into question, gets all its
+  /// logits.
   [[nodiscard]] at::Tensor largest_logits(const at::Tensor& hidden, int64_t k) const;
   /// Of the last call: tokens that got logits, of all its rows.
   [[nodiscard]] int64_t candidates() const { return candidates_; }

@@ -172,17 +172,23 @@ bool Model::screens(int64_t vocabulary, int64_t most) {
   const at::Tensor& head = embed_.value;
   if (most < 1 || most > most_wanted || vocabulary < screens_from || vocabulary <= most) return false;
   if (!head.device().is_cpu() || head.requires_grad() || store_.compute_dtype() != at::kFloat) return false;
-  if (!screen_ || screened_ != vocabulary) {
+  if (!screen_ || screened_ != vocabulary || screened_at_ != head._version()) {
     const int64_t bytes = vocabulary * (config_.dim + 16);
     if (available_memory() < bytes + bytes / 4) return false;
     screen_ = std::make_unique<ScreenedHead>(head.narrow(0, 0, vocabulary));
     screened_ = vocabulary;
+    screened_at_ = head._version();
   }
   return screen_->usable();
 }
 
 at::Tensor Model::likely_logits(const at::Tensor& hidden, int64_t vocabulary, int64_t most) {
-  if (hidden.size(0) <= cpu::few_rows_most && screens(vocabulary, most)) return screen_->largest_logits(hidden, most);
+  if (hidden.size(0) <= cpu::few_rows_most && screens(vocabulary, most)) {
+    at::Tensor likely = screen_->largest_logits(hidden, most);
+    candidates_ = screen_->candidates();
+    return likely;
+  }
+  candidates_ = hidden.size(0) * vocabulary;
   return logits(hidden).narrow(1, 0, vocabulary);
 }
 

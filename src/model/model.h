@@ -53,13 +53,15 @@ class Model {
   [[nodiscard]] at::Tensor logits(const at::Tensor& hidden) const;
   /// hidden [rows, D] -> [rows, vocabulary]: the logits of the first `vocabulary` tokens, of which those that are
   /// not among the `most` largest may be -infinity. By a ScreenedHead where that pays (see screens()); it is made at
-  /// the first call, and the weights must not change any more.
+  /// the first call, and anew where the weights have been written to in between.
   [[nodiscard]] at::Tensor likely_logits(const at::Tensor& hidden, int64_t vocabulary, int64_t most);
   /// Whether likely_logits() leaves some out: on the CPU, without gradients, for at least `screens_from` tokens of
   /// which few are wanted, and where there is memory for it.
   [[nodiscard]] bool screens(int64_t vocabulary, int64_t most);
   /// The smallest vocabulary that is screened.
   int64_t screens_from = 16384;
+  /// Tokens that got logits in the last likely_logits(), of all its rows.
+  [[nodiscard]] int64_t candidates() const { return candidates_; }
   /// Cross-entropy summed over targets [B, T] and divided by `denominator`: see linear_cross_entropy. Throws Error for
   /// targets outside the vocabulary (ignored_target apart).
   at::Tensor loss(const at::Tensor& ids, const at::Tensor& targets, double denominator,
@@ -82,7 +84,9 @@ class Model {
   std::vector<DenseBlock> prelude_, coda_;
   RecurrentBlock recurrent_;
   std::unique_ptr<ScreenedHead> screen_;
-  int64_t screened_ = 0;  // tokens
+  int64_t screened_ = 0;      // tokens
+  uint32_t screened_at_ = 0;  // the head's version
+  int64_t candidates_ = 0;
 };
 
 /// A model without gradients whose weights are stored as `weights`. Computed in the same type; in float for bfloat16 on

@@ -22,9 +22,12 @@ class BenchGenerateTest : public CliTest {
 
 TEST_F(BenchGenerateTest, WeightsAndPromptOfFilesAreTheOnesUsed) {
   const Json fresh = json_of(with({"--seed", "9", "--prompt-len", "4", "--new-tokens", "6", "--loops", "3"}));
-  for (const char* key : {"tokens_per_s", "prefill_s", "peak_rss_bytes", "read_bytes_per_s", "weight_bytes_per_token",
-                          "read_limit_tokens_per_s", "fraction_of_limit"})
+  for (const char* key :
+       {"tokens_per_s", "prefill_s", "peak_rss_bytes", "read_bytes_per_s", "weight_bytes_per_token",
+        "read_limit_tokens_per_s", "fraction_of_limit", "whole_weight_bytes_per_token", "fraction_of_whole_limit"})
     EXPECT_GT(fresh[key].get<double>(), 0) << key;
+  EXPECT_EQ(fresh["weight_bytes_per_token"], fresh["whole_weight_bytes_per_token"])
+      << "a vocabulary too small to screen";
   EXPECT_EQ(fresh["ids"].size(), 6U);
   EXPECT_EQ(fresh["token_seconds"].size(), 5U);
   EXPECT_EQ(fresh["prompt_tokens"], 4);
@@ -53,6 +56,16 @@ TEST_F(BenchGenerateTest, WeightsAndPromptOfFilesAreTheOnesUsed) {
   const Outcome o = run(with({"--weights", folder_ / "weights.safetensors"}));
   EXPECT_EQ(o.code, 1);
   EXPECT_NE(o.err.find(values.back().name), std::string::npos) << o.err;
+}
+
+TEST_F(BenchGenerateTest, ALargeVocabularyIsScreened) {
+  const std::vector<std::string> arguments = {"bench",        "generate", config(),    "--vocab", "20000",
+                                              "--new-tokens", "6",        "--threads", "1",       "--json"};
+  const Json made = json_of(arguments);
+  const double read = made["weight_bytes_per_token"], whole = made["whole_weight_bytes_per_token"];
+  EXPECT_LT(read, whole);
+  EXPECT_NEAR(made["fraction_of_whole_limit"].get<double>(), made["fraction_of_limit"].get<double>() * whole / read,
+              1e-9);
 }
 
 TEST_F(BenchGenerateTest, WrongUsageIsOneSentence) {

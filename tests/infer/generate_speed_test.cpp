@@ -34,6 +34,33 @@ TEST(GenerateSpeed, MakesWhatTheWholeSequenceWithoutACacheMakes) {
   }
 }
 
+TEST(GenerateSpeed, AScreenedHeadMakesTheSameTokensAndCountsWhatIsRead) {
+  for (const auto type : {at::kFloat, at::kBFloat16}) {
+    ModelConfig config = test::small_config();
+    config.vocab_size = 1500;
+    const auto model = inference_model(config, at::kCPU, type);
+    initialize(model->parameters(), config, 5);
+    const std::vector<int64_t> prompt = {7, 3, 60, 0, 21};
+    const GenerateSpeed whole = measure_generate(*model, prompt, 9, 3);
+    const auto element = static_cast<double>(c10::elementSize(type));
+    EXPECT_EQ(whole.weight_bytes_per_token, decode_weight_bytes(config, 3, element));
+    EXPECT_EQ(whole.whole_weight_bytes_per_token, whole.weight_bytes_per_token);
+    EXPECT_EQ(whole.fraction_of_whole_limit(), whole.fraction_of_limit());
+    model->screens_from = 1000;
+    const GenerateSpeed some = measure_generate(*model, prompt, 9, 3);
+    EXPECT_EQ(some.ids, whole.ids);
+    EXPECT_EQ(some.top_logits, whole.top_logits);
+    EXPECT_EQ(some.whole_weight_bytes_per_token, whole.weight_bytes_per_token);
+    // Int8 and three floats a row instead of the row; and the rows of some tokens, at least one, after all.
+    const double exact =
+        some.weight_bytes_per_token - (whole.weight_bytes_per_token - 1500 * 32 * element) - 1500 * (32 + 12);
+    EXPECT_GE(exact, 32 * element);
+    EXPECT_LT(exact, 300 * 32 * element);
+    EXPECT_NEAR(some.fraction_of_whole_limit(),
+                some.fraction_of_limit() * some.whole_weight_bytes_per_token / some.weight_bytes_per_token, 1e-9);
+  }
+}
+
 TEST(GenerateSpeed, RefusesWhatTheModelCannotHold) {
   const auto model = test::small_model(test::small_config(), at::kFloat, at::kFloat);  // 24 positions, 61 tokens
   const std::vector<int64_t> prompt(20, 1);

@@ -230,6 +230,7 @@ TEST_F(GenerateTest, ScreeningTheVocabularyChangesNoText) {
     }
     m->parameters().refresh_compute();
     const std::vector<std::string> prompts = {"The old river", "A", "The third king finds"};
+    int left_out = 0;
     for (const SamplingOptions sampling : {SamplingOptions{.temperature = 0},
                                            {.temperature = 0.7, .top_k = 3},
                                            {.temperature = 1.4, .top_k = 20, .top_p = 0.9},
@@ -242,13 +243,40 @@ TEST_F(GenerateTest, ScreeningTheVocabularyChangesNoText) {
         o.screen = true;
         EXPECT_TRUE(m->screens(tokenizer->n_ids(), 3));
         const auto some = generate_all(*m, *tokenizer, prompts, o);
+        left_out += m->candidates() < tokenizer->n_ids();
         o.screen = false;
         const auto all = generate_all(*m, *tokenizer, prompts, o);
         for (size_t i = 0; i < prompts.size(); ++i) EXPECT_EQ(some[i].ids, all[i].ids) << seed;
+        const auto alone = generate(*m, *tokenizer, prompts[1], o).ids;
+        o.screen = true;
+        EXPECT_EQ(generate(*m, *tokenizer, prompts[1], o).ids, alone) << seed;
       }
     }
+    EXPECT_GT(left_out, 10) << "most runs must have had logits of some tokens alone";
     EXPECT_FALSE(m->screens(tokenizer->n_ids(), 0)) << "everything is wanted";
     EXPECT_FALSE(m->screens(tokenizer->n_ids(), tokenizer->n_ids()));
+  }
+}
+
+TEST_F(GenerateTest, WeightsThatChangeAreScreenedAnew) {
+  for (const auto weights : {at::kFloat, at::kBFloat16}) {
+    const auto m = inference_model(tiny_model(tokenizer->n_ids()), at::kCPU, weights);
+    m->screens_from = 1;
+    GenerateOptions o;
+    o.max_new_tokens = 20;
+    o.sampling.temperature = 0;
+    std::vector<std::vector<int32_t>> seen;
+    for (const uint64_t seed : {5, 6}) {
+      initialize(m->parameters(), m->config(), seed);
+      for (const auto& [name, tensor] : m->parameters().named_values()) {
+        if (tensor.dim() == 2) tensor.mul_(8);
+      }
+      o.screen = true;
+      seen.push_back(generate(*m, *tokenizer, "The old river", o).ids);
+      o.screen = false;
+      EXPECT_EQ(seen.back(), generate(*m, *tokenizer, "The old river", o).ids) << seed;
+    }
+    EXPECT_NE(seen[0], seen[1]);
   }
 }
 

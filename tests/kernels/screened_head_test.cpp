@@ -43,6 +43,14 @@ TEST(ScreenedHead, FindsTheLargestOfRandomRows) {
   }
 }
 
+TEST(ScreenedHead, TakesEveryNumberOfRows) {
+  Draw draw(at::kFloat, 8);
+  const at::Tensor weight = draw.normal({1501, 50}), hidden = draw.normal({16, 50});
+  for (int64_t rows = 1; rows <= 16; ++rows) {
+    expect_exact(fmt::format("{} rows", rows), weight, hidden.narrow(0, 16 - rows, rows), 4);
+  }
+}
+
 TEST(ScreenedHead, LeavesMostOut) {
   Draw draw(at::kFloat, 4);
   const at::Tensor weight = draw.normal({20'000, 256}) * 0.02, hidden = draw.normal({1, 256});
@@ -70,11 +78,14 @@ TEST(ScreenedHead, FindsTheLargestOfDifficultRows) {
          w.scatter_(1, at::arange(v, at::kLong).remainder(dim).unsqueeze(1), 50.0);
          return w;
        }()},
+      {"heavy tails", plain * plain.square() * plain.square()},
       {"numbers too small to divide by", plain * 1e-41},
       {"large numbers", plain * 1e18},
   };
   for (const auto& [what, weight] : weights) {
-    for (const int64_t k : {1, 3, 50, 2499, 2500, 9000}) expect_exact(what, weight, hidden, k);
+    for (const auto type : {at::kFloat, at::kBFloat16}) {
+      for (const int64_t k : {1, 3, 50, 2499, 2500, 9000}) expect_exact(what, weight.to(type), hidden, k);
+    }
   }
   for (const int64_t few : {1, 2, 3, 5}) expect_exact("few tokens", plain.narrow(0, 0, few), hidden, 1);
   for (const double size : {0.0, 1e-30, 1e20}) expect_exact("hidden of another size", plain, hidden * size, 5);
@@ -103,6 +114,85 @@ TEST(ScreenedHead, IsNotMisledByQuantisation) {
   EXPECT_EQ(logits[0].argmax().item<int64_t>(), 0);
   EXPECT_NEAR(logits[0][0].item<double>(), 63 * 0.49, 1e-4);
   expect_exact("misleading", weight, hidden, 1);
+}
+
+// Weights are exact in int8, but what the hidden state's quantised form leaves adds up.
+TEST(ScreenedHead, IsNotMisledByTheHiddenStatesQuantisation) {
+  const int64_t dim = 64, range = cpu::screen_range(dim);
+  at::Tensor weight = at::zeros({5000, dim}), hidden = at::full({1, dim}, 0.49);
+  hidden[0][0] = static_cast<double>(range);  // so that a step is 1: each 0.49 counts as nothing
+  hidden[0][1] = 20;
+  weight[0].narrow(0, 2, dim - 2).fill_(127);  // 62 x 0.49 x 127 = 3,858
+  weight[1][1] = 127;                          // 2,540
+  expect_exact("hidden state", weight, hidden, 1);
+  EXPECT_EQ(ScreenedHead(weight).largest_logits(hidden, 1)[0].argmax().item<int64_t>(), 0);
+}
+
+// Everything is exact in int8 and int16. The float product is not: it drops small terms behind large ones, and what it
+// gives counts, not what would be right.
+TEST(ScreenedHead, KnowsWhatFloatSumsRound) {
+  const int64_t dim = 1024, lanes = 16, large = 33 * lanes;
+  at::Tensor weight = at::zeros({5000, dim}), hidden = at::ones({1, dim});
+  hidden[0].narrow(0, 0, lanes).fill_(64);
+  hidden[0].narrow(0, lanes, large).fill_(16'512);
+  hidden[0][0] = static_cast<double>(cpu::screen_range(dim));        // so that a step is 1
+  weight.narrow(0, 0, 2).narrow(1, lanes, large).fill_(127);         // each lane's sum goes beyond 2^26
+  weight[0].narrow(0, lanes + large, dim - lanes - large).fill_(3);  // 1,440 more, none of which is seen there
+  weight[1].narrow(0, 1, lanes - 1).fill_(1);                        // 960 more, from the beginning
+  const at::NoGradGuard no_grad;
+  const at::Tensor whole = linear(hidden, {weight, {}})[0];
+  const at::Tensor right = at::mv(weight.narrow(0, 0, 2).to(at::kDouble), hidden[0].to(at::kDouble));
+  ASSERT_GT(whole[1].item<float>(), whole[0].item<float>()) << "the sums are not those this was made for";
+  ASSERT_GT(right[0].item<double>(), right[1].item<double>() + 400);
+  expect_exact("rounded sums", weight, hidden, 1);
+}
+
+// Steps that vanish when they are multiplied: estimates of nothing where the logits are not nothing.
+TEST(ScreenedHead, KnowsWhatIsTooSmallToEstimate) {
+  const int64_t dim = 64;
+  at::Tensor weight = at::zeros({5000, dim}), hidden = at::full({1, dim}, 1e-10);
+  const double step = 1e-10 / static_cast<double>(cpu::screen_range(dim));
+  weight[0].fill_(127 * 6e-46 / step);  // the product of both steps is less than half the smallest float
+  weight[1][5] = 127 * 1.3e-45 / step;  // about the smallest float: a small logit, but seen
+  const at::Tensor logits = ScreenedHead(weight).largest_logits(hidden, 1);
+  EXPECT_EQ(logits[0].argmax().item<int64_t>(), 0);
+  expect_exact("small steps", weight, hidden, 1);
+}
+
+// At the ends of float's range estimates overflow or lose their digits: nothing may follow from that.
+TEST(ScreenedHead, SaysNothingAtTheEndsOfTheRange) {
+  Draw draw(at::kFloat, 7);
+  const int64_t v = 2500, dim = 96;
+  const at::Tensor hidden = draw.normal({2, dim}).abs(), plain = draw.normal({v, dim}).abs();
+  // Rows of one sign and all sizes: sums that overflow do so to the same infinity however they are added.
+  const at::Tensor sign = at::where(at::arange(v).remainder(3) == 0, -1.0, 1.0).unsqueeze(1).to(at::kFloat);
+  const at::Tensor sizes = at::logspace(-9, 9, v).unsqueeze(1);
+  for (const double weights : {1e-25, 1e-9, 1.0, 1e9, 1e19, 1e28}) {
+    for (const double states : {1e-44, 1e-41, 1e-38, 1e-34, 1e-20, 1e-8, 1e8, 1e18, 1e30}) {
+      const at::Tensor weight = (plain * sizes * sign * weights).contiguous();
+      const at::Tensor h = hidden * states;
+      const at::NoGradGuard no_grad;
+      const at::Tensor whole = linear(h, {weight, {}});
+      ASSERT_FALSE(whole.isnan().any().item<bool>());
+      const ScreenedHead head(weight);
+      if (!head.usable()) continue;
+      for (const int64_t k : {1, 40, 2000}) expect_exact(fmt::format("{} x {}", weights, states), weight, h, k);
+    }
+  }
+  // The largest comes first, and its lower bound is infinity minus infinity.
+  const at::Tensor falling = (plain * sizes.flip(0) * 1e9).contiguous();
+  expect_exact("the first overflows", falling, hidden * 1e24, 1);
+  EXPECT_TRUE(ScreenedHead(falling).usable());
+  EXPECT_FALSE(ScreenedHead(falling * 1e15).usable());
+  // A step of the hidden state of six and a half of the smallest floats would be taken for seven, and the first row
+  // reaches its bound.
+  at::Tensor tight = at::zeros({v, dim});
+  tight[0].narrow(0, 1, 63).fill_(0.49e12);
+  tight[0][0] = 127e12;
+  tight[1].narrow(0, 1, 10).fill_(3.05e12);
+  at::Tensor tiny = at::zeros({1, dim});
+  tiny[0].narrow(0, 1, 63).fill_(3e-40);
+  expect_exact("a step below the normal floats", tight, tiny, 1);
 }
 
 TEST(ScreenedHead, WhatIsNotFiniteGetsEverything) {
