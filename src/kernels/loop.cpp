@@ -2,6 +2,8 @@
 
 #include "kernels/cpu/loop.h"
 #include "kernels/cpu/rows.h"
+#include "kernels/cuda/ops.h"
+#include "kernels/cuda/place.h"
 #include "kernels/part.h"
 #include "kernels/rms_norm.h"
 
@@ -333,6 +335,7 @@ at::Tensor loop_norm_reference(const at::Tensor& h, const at::Tensor& signal, co
 
 at::Tensor loop_norm(const at::Tensor& h, const at::Tensor& signal, const at::Tensor& e, const Weight& stored) {
   const Weight weight = in_type(stored, h.scalar_type());
+  if (cuda::applies(h) && weight.value.scalar_type() == h.scalar_type()) return cuda::loop_norm(h, signal, e, weight);
   if (!rows_apply_to_all(h, {&signal, &e, &weight.value})) return loop_norm_reference(h, signal, e, weight.value);
   return LoopNorm::apply(h, signal, e, weight.value, GradientBuffer{weight.grad});
 }

@@ -1,6 +1,8 @@
 #include "kernels/rms_norm.h"
 
 #include "kernels/cpu/rows.h"
+#include "kernels/cuda/ops.h"
+#include "kernels/cuda/place.h"
 
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -78,8 +80,24 @@ at::Tensor rms_norm_reference(const at::Tensor& x, const at::Tensor& weight) {
 
 at::Tensor rms_norm(const at::Tensor& x, const Weight& weight) {
   const Weight w = in_type(weight, x.scalar_type());
+  if (cuda::applies(x) && w.value.scalar_type() == x.scalar_type()) return cuda::rms_norm(x, w);
   if (!rows_apply(x) || w.value.scalar_type() != x.scalar_type()) return rms_norm_reference(x, w.value);
   return RmsNorm::apply(x, w.value, GradientBuffer{w.grad});
+}
+
+ResidualNorm residual_norm_reference(const at::Tensor& x, const at::Tensor& added, const at::Tensor& weight) {
+  const at::Tensor sum = x + added;
+  return {sum, rms_norm_reference(sum, weight)};
+}
+
+ResidualNorm residual_norm(const at::Tensor& x, const at::Tensor& added, const Weight& weight) {
+  const Weight w = in_type(weight, x.scalar_type());
+  if (cuda::applies(x) && w.value.scalar_type() == x.scalar_type()) {
+    const auto [sum, y] = cuda::residual_norm(x, added, w);
+    return {sum, y};
+  }
+  const at::Tensor sum = x + added;
+  return {sum, rms_norm(sum, w)};
 }
 
 }  // namespace mythos

@@ -1,0 +1,2 @@
+// The host's form of the kernels, from the source that nvcc compiles for the device.
+#include "kernels/cuda/norm.cu"

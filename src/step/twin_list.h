@@ -1,0 +1,10 @@
+// The twins by topic; twin_ops() of step/twins.h is all of them.
+#pragma once
+
+#include "step/twins.h"
+
+namespace mythos {
+
+std::vector<TwinOp> norm_twins();
+
+}  // namespace mythos
