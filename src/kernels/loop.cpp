@@ -180,8 +180,6 @@ struct Injection : torch::autograd::Function<Injection> {
             at::Tensor(),
             at::Tensor()};
   }
-
-  static constexpr double decay_low = -16, decay_high = 20;
 };
 
 // One position's halting: what halting_weight does, and its derivative.
@@ -342,7 +340,7 @@ at::Tensor loop_norm(const at::Tensor& h, const at::Tensor& signal, const at::Te
 
 at::Tensor injection_decay(const at::Tensor& log_a, const at::Tensor& log_dt) {
   const auto type = accumulate_type(log_a.scalar_type());
-  return (log_dt.to(type) + log_a.to(type)).clamp(Injection::decay_low, Injection::decay_high).exp().neg().exp();
+  return (log_dt.to(type) + log_a.to(type)).clamp(decay_low, decay_high).exp().neg().exp();
 }
 
 at::Tensor injection_reference(const at::Tensor& h, const at::Tensor& e, const at::Tensor& u, const at::Tensor& lora,
@@ -392,6 +390,25 @@ ActStep act_step(const at::Tensor& h, const at::Tensor& out, HaltingState& state
                             GradientBuffer{bias.grad}, threshold);
   state = {r[1], r[2]};
   return {r[0], r[3], r[4]};
+}
+
+LoopStep loop_update_reference(const at::Tensor& h, const at::Tensor& e, const at::Tensor& u, const at::Tensor& low,
+                               const at::Tensor& out, HaltingState& halting, const LoopWeights& w, double threshold) {
+  const at::Tensor lora = at::matmul(low, w.lora.value);
+  const at::Tensor state = injection_reference(h, e, u, lora, w.log_a.value, w.log_dt.value, w.b.value);
+  return {state, act_step_reference(state, out, halting, w.halt.value, w.bias.value, threshold)};
+}
+
+LoopStep loop_update(const at::Tensor& h, const at::Tensor& e, const at::Tensor& u, const at::Tensor& low,
+                     const at::Tensor& out, HaltingState& halting, const LoopWeights& w, double threshold) {
+  const auto type = h.scalar_type();
+  const auto same = [type](const Weight& weight) { return weight.value.scalar_type() == type; };
+  if (cuda::applies(h) && same(w.lora) && same(w.log_a) && same(w.halt) && out.scalar_type() == accumulate_type(type)) {
+    return cuda::loop_update(h, e, u, low, out, halting, w, threshold);
+  }
+  const at::Tensor lora = at::matmul(low, of_type(w.lora.value, u.scalar_type()));
+  const at::Tensor state = injection(h, e, u, lora, w.log_a, w.log_dt, w.b);
+  return {state, act_step(state, out, halting, w.halt, w.bias, threshold)};
 }
 
 }  // namespace mythos

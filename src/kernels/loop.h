@@ -30,6 +30,8 @@ at::Tensor loop_norm(const at::Tensor& h, const at::Tensor& signal, const at::Te
 at::Tensor loop_norm_reference(const at::Tensor& h, const at::Tensor& signal, const at::Tensor& e,
                                const at::Tensor& weight);
 
+inline constexpr double decay_low = -16, decay_high = 20;
+
 /// A = exp(-exp(clamp(log_dt + log_A, -16, 20))), in fp32 at least: 0 <= A < 1 always. (At -20, the reference's bound,
 /// A would round to 1 in fp32.)
 at::Tensor injection_decay(const at::Tensor& log_a, const at::Tensor& log_dt);
@@ -65,5 +67,25 @@ ActStep act_step(const at::Tensor& h, const at::Tensor& out, HaltingState& state
                  const Weight& bias, double threshold);
 ActStep act_step_reference(const at::Tensor& h, const at::Tensor& out, HaltingState& state, const at::Tensor& halt,
                            const at::Tensor& bias, double threshold);
+
+struct LoopWeights {
+  Weight lora;              ///< [R, D], the second factor of the low-rank update
+  Weight log_a, log_dt, b;  ///< of injection()
+  Weight halt, bias;        ///< of act_step()
+};
+
+struct LoopStep {
+  at::Tensor state;  ///< [B, T, D]
+  ActStep act;
+};
+
+/// The end of a loop: the new state injection(h, e, u, low @ lora), and act_step() of it; in one pass where the device
+/// has a kernel. low: [B, T, R]; the rest as there. Keeps h, e, low, the new state, and numbers by position; u is not
+/// kept.
+LoopStep loop_update(const at::Tensor& h, const at::Tensor& e, const at::Tensor& u, const at::Tensor& low,
+                     const at::Tensor& out, HaltingState& halting, const LoopWeights& weights, double threshold);
+LoopStep loop_update_reference(const at::Tensor& h, const at::Tensor& e, const at::Tensor& u, const at::Tensor& low,
+                               const at::Tensor& out, HaltingState& halting, const LoopWeights& weights,
+                               double threshold);
 
 }  // namespace mythos

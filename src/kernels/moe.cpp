@@ -1,6 +1,8 @@
 #include "kernels/moe.h"
 
 #include "kernels/cpu/rows.h"
+#include "kernels/cuda/ops.h"
+#include "kernels/cuda/place.h"
 #include "kernels/part.h"
 #include "kernels/product.h"
 #include "kernels/swiglu.h"
@@ -13,6 +15,10 @@ namespace mythos {
 
 Routing route(const at::Tensor& logits, const at::Tensor& bias, int64_t top_k) {
   const at::Tensor wide = logits.to(accumulate_type(logits.scalar_type()));
+  if (cuda::applies(wide)) {
+    const auto [experts, weights] = cuda::route(wide, bias, top_k);
+    return {experts, weights};
+  }
   at::Tensor biased = wide.detach();
   if (bias.defined()) biased = biased + bias.to(wide.scalar_type());
   const at::Tensor experts = std::get<1>(biased.topk(top_k, -1, true, true));
@@ -37,30 +43,23 @@ Groups group_by_expert(const at::Tensor& experts, int64_t n_experts) {
   const at::Tensor flat = experts.reshape(-1);
   Groups g;
   g.offset.assign(static_cast<size_t>(n_experts) + 1, 0);
-  if (flat.device().is_cpu()) {
-    const at::Tensor ids = flat.contiguous();
-    const auto* e = ids.const_data_ptr<int64_t>();
-    const int64_t n = ids.numel();
-    for (int64_t i = 0; i < n; ++i) ++g.offset[static_cast<size_t>(e[i]) + 1];
-    for (size_t i = 1; i < g.offset.size(); ++i) g.offset[i] += g.offset[i - 1];
-    std::vector<int64_t> next(g.offset.begin(), g.offset.end() - 1);
-    g.token = at::empty({n}, at::kLong);
-    g.slot = at::empty({n}, at::kLong);
-    auto* token = g.token.mutable_data_ptr<int64_t>();
-    auto* slot = g.slot.mutable_data_ptr<int64_t>();
-    for (int64_t i = 0; i < n; ++i) {
-      const int64_t s = next[static_cast<size_t>(e[i])]++;
-      slot[i] = s;
-      token[s] = i / k;
-    }
-    return g;
+  const at::Tensor ids = flat.cpu().contiguous();
+  const auto* e = ids.const_data_ptr<int64_t>();
+  const int64_t n = ids.numel();
+  for (int64_t i = 0; i < n; ++i) ++g.offset[static_cast<size_t>(e[i]) + 1];
+  for (size_t i = 1; i < g.offset.size(); ++i) g.offset[i] += g.offset[i - 1];
+  std::vector<int64_t> next(g.offset.begin(), g.offset.end() - 1);
+  g.token = at::empty({n}, at::kLong);
+  g.slot = at::empty({n}, at::kLong);
+  auto* token = g.token.mutable_data_ptr<int64_t>();
+  auto* slot = g.slot.mutable_data_ptr<int64_t>();
+  for (int64_t i = 0; i < n; ++i) {
+    const int64_t s = next[static_cast<size_t>(e[i])]++;
+    slot[i] = s;
+    token[s] = i / k;
   }
-  const at::Tensor order = flat.argsort(/*stable=*/true, 0, false);
-  g.token = order.floor_divide(k);
-  g.slot = at::empty_like(order).scatter_(0, order, at::arange(order.size(0), order.options()));
-  const at::Tensor counts = at::bincount(flat, {}, n_experts).cpu();
-  const auto* c = counts.const_data_ptr<int64_t>();
-  for (size_t i = 1; i < g.offset.size(); ++i) g.offset[i] = g.offset[i - 1] + c[i - 1];
+  g.token = g.token.to(flat.device());
+  g.slot = g.slot.to(flat.device());
   return g;
 }
 
@@ -215,9 +214,14 @@ struct RoutedExperts : torch::autograd::Function<RoutedExperts> {
 }  // namespace
 
 at::Tensor routed_experts(const at::Tensor& x, const Weight& gate_up, const Weight& down, const at::Tensor& experts,
-                          const at::Tensor& weights) {
-  return RoutedExperts::apply(x, gate_up.value, down.value, experts, weights, GradientBuffer{gate_up.grad},
-                              GradientBuffer{down.grad});
+                          const at::Tensor& weights, const std::vector<at::Tensor>& addends) {
+  if (cuda::applies(x) && gate_up.value.scalar_type() == x.scalar_type()) {
+    return cuda::routed_experts(x, gate_up, down, experts, weights, addends);
+  }
+  at::Tensor out = RoutedExperts::apply(x, gate_up.value, down.value, experts, weights, GradientBuffer{gate_up.grad},
+                                        GradientBuffer{down.grad});
+  for (const at::Tensor& more : addends) out = out + more;
+  return out;
 }
 
 at::Tensor routed_experts_reference(const at::Tensor& x, const at::Tensor& gate_up, const at::Tensor& down,

@@ -3,6 +3,8 @@
 
 #include "kernels/weight.h"
 
+#include <vector>
+
 namespace mythos {
 
 struct Routing {
@@ -14,11 +16,11 @@ struct Routing {
 /// weighs. logits: [N, E]; bias: [E] or undefined.
 Routing route(const at::Tensor& logits, const at::Tensor& bias, int64_t top_k);
 
-/// sum_k weights[n, k] * down[e](swiglu(gate_up[e](x[n]))) with e = experts[n, k].
-/// x: [N, D]; gate_up: [E, 2F, D]; down: [E, D, F]; experts: int64 [N, K]; weights: [N, K]. Returns [N, D].
-/// Experts nobody chose cost nothing and get a zero gradient.
+/// sum_k weights[n, k] * down[e](swiglu(gate_up[e](x[n]))) with e = experts[n, k], plus the addends.
+/// x: [N, D]; gate_up: [E, 2F, D]; down: [E, D, F]; experts: int64 [N, K]; weights: [N, K]; addends: [N, D] each.
+/// Returns [N, D]. Experts nobody chose cost nothing and get a zero gradient.
 at::Tensor routed_experts(const at::Tensor& x, const Weight& gate_up, const Weight& down, const at::Tensor& experts,
-                          const at::Tensor& weights);
+                          const at::Tensor& weights, const std::vector<at::Tensor>& addends = {});
 /// The same, one expert and one choice at a time with masks, as the reference does.
 at::Tensor routed_experts_reference(const at::Tensor& x, const at::Tensor& gate_up, const at::Tensor& down,
                                     const at::Tensor& experts, const at::Tensor& weights);

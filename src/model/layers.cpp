@@ -108,13 +108,14 @@ MixtureOfExperts::MixtureOfExperts(const ModelConfig& c, const ParameterStore& s
   }
 }
 
-at::Tensor MixtureOfExperts::forward(const at::Tensor& x, at::Tensor* chosen) const {
+at::Tensor MixtureOfExperts::forward(const at::Tensor& x, const at::Tensor& residual, at::Tensor* chosen) const {
   const at::Tensor flat = x.reshape({-1, x.size(-1)});
   const Routing routing = route(linear(flat, router_), bias_, top_k_);
   if (chosen != nullptr) *chosen = routing.experts;
-  at::Tensor out = routed_experts(flat, gate_up_, down_, routing.experts, routing.weights);
-  for (const auto& expert : shared_) out = out + expert.forward(flat, Part::experts);
-  return out.view_as(x);
+  std::vector<at::Tensor> addends;
+  for (const auto& expert : shared_) addends.push_back(expert.forward(flat, Part::experts));
+  addends.push_back(residual.reshape({-1, x.size(-1)}));
+  return routed_experts(flat, gate_up_, down_, routing.experts, routing.weights, addends).view_as(x);
 }
 
 DenseBlock::DenseBlock(const ModelConfig& config, const ParameterStore& store, const std::string& prefix)
@@ -124,8 +125,8 @@ DenseBlock::DenseBlock(const ModelConfig& config, const ParameterStore& store, c
       ffn_(store, prefix + "ffn.") {}
 
 at::Tensor DenseBlock::forward(const at::Tensor& x, const std::vector<Place>& places) const {
-  const at::Tensor h = x + attn_.forward(rms_norm(x, attn_norm_), places);
-  return h + ffn_.forward(rms_norm(h, ffn_norm_), Part::projections);
+  const ResidualNorm h = residual_norm(x, attn_.forward(rms_norm(x, attn_norm_), places), ffn_norm_);
+  return h.sum + ffn_.forward(h.y, Part::projections);
 }
 
 }  // namespace mythos

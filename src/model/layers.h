@@ -42,8 +42,9 @@ class FeedForward {
 class MixtureOfExperts {
  public:
   MixtureOfExperts(const ModelConfig& config, const ParameterStore& store, const std::string& prefix, at::Tensor bias);
-  /// x: [B, T, D] -> [B, T, D]. `chosen` (may be null) receives the experts, int64 [B*T, K].
-  [[nodiscard]] at::Tensor forward(const at::Tensor& x, at::Tensor* chosen) const;
+  /// What the experts make of x [B, T, D], added to `residual` [B, T, D]. `chosen` (may be null) receives the experts,
+  /// int64 [B*T, K].
+  [[nodiscard]] at::Tensor forward(const at::Tensor& x, const at::Tensor& residual, at::Tensor* chosen) const;
 
  private:
   int64_t top_k_;

@@ -97,8 +97,8 @@ at::Tensor Model::hidden(const at::Tensor& ids, const ForwardOptions& options) {
   const auto run = [&](const DenseBlock& block, std::vector<Place> at) {
     if (!again) return block.forward(x, at);
     return recomputed(x, x, [&block, at = std::move(at)](const at::Tensor& input, const at::Tensor&) {
-      return block.forward(input, at);
-    });
+      return std::vector<at::Tensor>{block.forward(input, at)};
+    })[0];
   };
   // What is called when the gradient of what a unit gives is complete: all units behind are done by then, as autograd
   // takes what was made last first.

@@ -15,9 +15,9 @@ struct Recomputed : torch::autograd::Function<Recomputed> {
     RecomputedBody body;
   };
 
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& h, const at::Tensor& e, RecomputedBody body) {
+  static variable_list forward(AutogradContext* ctx, const at::Tensor& h, const at::Tensor& e, RecomputedBody body) {
     ctx->save_for_backward({h, e});
-    at::Tensor out = body(h, e);
+    variable_list out = body(h, e);
     ctx->saved_data["body"] = c10::IValue::make_capsule(c10::make_intrusive<Held>(std::move(body)));
     return out;
   }
@@ -29,8 +29,7 @@ struct Recomputed : torch::autograd::Function<Recomputed> {
     at::Tensor e = saved[1].detach().set_requires_grad(true);
     {
       const at::AutoGradMode on(true);
-      const at::Tensor out = held->body(h, e);
-      torch::autograd::backward({out}, {grads[0]});
+      torch::autograd::backward(held->body(h, e), grads);
     }
     return {h.grad(), e.grad(), at::Tensor()};
   }
@@ -38,7 +37,7 @@ struct Recomputed : torch::autograd::Function<Recomputed> {
 
 }  // namespace
 
-at::Tensor recomputed(const at::Tensor& h, const at::Tensor& e, RecomputedBody body) {
+std::vector<at::Tensor> recomputed(const at::Tensor& h, const at::Tensor& e, RecomputedBody body) {
   return Recomputed::apply(h, e, std::move(body));
 }
 

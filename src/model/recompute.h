@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include <functional>
+#include <vector>
 
 namespace mythos {
 
@@ -14,11 +15,11 @@ enum class Recompute {
 };
 
 /// A block of two inputs; the second may be ignored.
-using RecomputedBody = std::function<at::Tensor(const at::Tensor& h, const at::Tensor& e)>;
+using RecomputedBody = std::function<std::vector<at::Tensor>(const at::Tensor& h, const at::Tensor& e)>;
 
 /// body(h, e), of which only h and e are kept: the backward pass runs the body once more with gradients on. Weights are
 /// reached inside and add to their own gradient buffers, so shared weights cost nothing extra however many loops there
 /// are. At least one of h and e must require a gradient.
-at::Tensor recomputed(const at::Tensor& h, const at::Tensor& e, RecomputedBody body);
+std::vector<at::Tensor> recomputed(const at::Tensor& h, const at::Tensor& e, RecomputedBody body);
 
 }  // namespace mythos

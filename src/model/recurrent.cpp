@@ -13,27 +13,23 @@ RecurrentBlock::RecurrentBlock(const ModelConfig& c, const ParameterStore& store
       norm_(store.leaf("recurrent.norm.weight")),
       attn_norm_(store.leaf("recurrent.block.attn_norm.weight")),
       ffn_norm_(store.leaf("recurrent.block.ffn_norm.weight")),
-      log_a_(store.leaf("recurrent.injection.log_A")),
-      log_dt_(store.leaf("recurrent.injection.log_dt")),
-      b_(store.leaf("recurrent.injection.B")),
-      halt_(store.leaf("recurrent.act.halt.weight")),
-      halt_bias_(store.leaf("recurrent.act.halt.bias")),
       lora_down_(store.leaf("recurrent.lora.down.weight")),
-      lora_b_(store.leaf("recurrent.lora.B")),
       lora_scale_(store.leaf("recurrent.lora.scale.weight")),
+      update_{store.leaf("recurrent.lora.B"),           store.leaf("recurrent.injection.log_A"),
+              store.leaf("recurrent.injection.log_dt"), store.leaf("recurrent.injection.B"),
+              store.leaf("recurrent.act.halt.weight"),  store.leaf("recurrent.act.halt.bias")},
       signals_(c.dim, c.max_loop_iters, norm_.value.options()),
       attn_(c, store, "recurrent.block.attn."),
       experts_(c, store, "recurrent.block.ffn.", std::move(router_bias)) {}
 
-at::Tensor RecurrentBlock::loop(const at::Tensor& h, const at::Tensor& e, int64_t t, const std::vector<Place>& places,
-                                at::Tensor* chosen) {
+std::vector<at::Tensor> RecurrentBlock::block(const at::Tensor& h, const at::Tensor& e, int64_t t,
+                                              const std::vector<Place>& places, at::Tensor* chosen) {
   const at::Tensor c = loop_norm(h, signals_.at(t), e, norm_);
-  const at::Tensor x = c + attn_.forward(rms_norm(c, attn_norm_), places);
-  const at::Tensor u = x + experts_.forward(rms_norm(x, ffn_norm_), chosen);
+  const ResidualNorm x = residual_norm(c, attn_.forward(rms_norm(c, attn_norm_), places), ffn_norm_);
+  const at::Tensor u = experts_.forward(x.y, x.sum, chosen);
   // The weights' row of this loop; loops beyond the trained ones reuse the last row.
   const at::Tensor scale = lora_scale_.value.select(0, std::min(t, max_loops_ - 1));
-  const at::Tensor lora = at::matmul(linear(u, lora_down_) * scale, of_type(lora_b_.value, u.scalar_type()));
-  return injection(h, e, u, lora, log_a_, log_dt_, b_);
+  return {u, linear(u, lora_down_) * scale};
 }
 
 namespace {
@@ -56,20 +52,22 @@ at::Tensor RecurrentBlock::forward(const at::Tensor& e, int64_t n_loops, const P
   for (int64_t t = 0; t < n_loops; ++t) {
     at::Tensor chosen;
     at::Tensor* const wanted = observer != nullptr ? &chosen : nullptr;
+    std::vector<at::Tensor> made;
     if (again) {
       // The observer's wish is for the forward pass only: by the time of the second run `chosen` is gone.
       bool first = true;
-      h = recomputed(
+      made = recomputed(
           h, e,
           RecomputedBody([this, t, places, wanted, first](const at::Tensor& state, const at::Tensor& input) mutable {
             at::Tensor* const out_chosen = first ? wanted : nullptr;
             first = false;
-            return loop(state, input, t, places.loop(t), out_chosen);
+            return block(state, input, t, places.loop(t), out_chosen);
           }));
     } else {
-      h = loop(h, e, t, places.loop(t), wanted);
+      made = block(h, e, t, places.loop(t), wanted);
     }
-    const ActStep act = act_step(h, out, halting, halt_, halt_bias_, threshold_);
+    const auto [state, act] = loop_update(h, e, made[0], made[1], out, halting, update_, threshold_);
+    h = state;
     out = act.out;
     if (observer != nullptr) (*observer)({t, h.detach(), act.p.detach(), act.weight.detach(), chosen, out.detach()});
     // Worth a look only on the CPU: elsewhere it would wait for the device, and the result is the same without.
@@ -94,8 +92,9 @@ at::Tensor RecurrentBlock::adaptive(const at::Tensor& e_all, int64_t n_loops, co
   HaltingState halting = nobody_halted(out);
   for (int64_t t = 0; !rows.empty(); ++t) {
     at::Tensor chosen;
-    h = loop(h, e, t, places.loop(t), observer != nullptr ? &chosen : nullptr);
-    const ActStep act = act_step(h, out, halting, halt_, halt_bias_, threshold_);
+    const auto made = block(h, e, t, places.loop(t), observer != nullptr ? &chosen : nullptr);
+    const auto [state, act] = loop_update(h, e, made[0], made[1], out, halting, update_, threshold_);
+    h = state;
     out = act.out;
     if (observer != nullptr) (*observer)({t, h, act.p, act.weight, chosen, out});
     std::vector<int64_t> running, still;  // indices into rows, and the rows

@@ -41,12 +41,14 @@ class RecurrentBlock {
                                     const LoopObserver* observer);
 
  private:
-  [[nodiscard]] at::Tensor loop(const at::Tensor& h, const at::Tensor& e, int64_t t, const std::vector<Place>& places,
-                                at::Tensor* chosen);
+  // What loop t makes of the state: the block's output u, and the low-rank update of it before its last product.
+  [[nodiscard]] std::vector<at::Tensor> block(const at::Tensor& h, const at::Tensor& e, int64_t t,
+                                              const std::vector<Place>& places, at::Tensor* chosen);
 
   int64_t max_loops_;
   double threshold_;
-  Weight norm_, attn_norm_, ffn_norm_, log_a_, log_dt_, b_, halt_, halt_bias_, lora_down_, lora_b_, lora_scale_;
+  Weight norm_, attn_norm_, ffn_norm_, lora_down_, lora_scale_;
+  LoopWeights update_;
   LoopSignals signals_;
   Attention attn_;
   MixtureOfExperts experts_;

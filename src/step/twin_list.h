@@ -5,6 +5,8 @@
 
 namespace mythos {
 
+std::vector<TwinOp> loop_twins();
+std::vector<TwinOp> moe_twins();
 std::vector<TwinOp> norm_twins();
 
 }  // namespace mythos

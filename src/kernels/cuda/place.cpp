@@ -3,7 +3,9 @@
 #include "kernels/cuda/norm.h"
 
 #ifdef MYTHOS_CUDA
+#include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAStream.h>
+#include <cuda_runtime_api.h>
 #endif
 
 #include <atomic>
@@ -34,6 +36,19 @@ Where place_of(const at::Tensor& like) {
 #endif
   TORCH_INTERNAL_ASSERT(like.device().is_cpu());
   return {};
+}
+
+int compute_capability([[maybe_unused]] at::Device device) {
+#ifdef MYTHOS_CUDA
+  if (device.is_cuda()) {
+    const int index = device.has_index() ? device.index() : 0;
+    int major = 0, minor = 0;
+    C10_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index));
+    C10_CUDA_CHECK(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, index));
+    return major * 10 + minor;
+  }
+#endif
+  return 0;
 }
 
 Type type_of(at::ScalarType type) {

@@ -23,6 +23,8 @@ class OnHost {
 
 /// The form for a tensor that applies(), on the device's current stream.
 Where place_of(const at::Tensor& like);
+/// 89 for compute capability 8.9; 0 for the host.
+int compute_capability(at::Device device);
 Type type_of(at::ScalarType type);
 inline Type type_of(const at::Tensor& t) { return type_of(t.scalar_type()); }
 
