@@ -132,7 +132,6 @@ bool Sharding::all_halted(bool own) { return all_of(*world_, own); }
 
 void Sharding::done_with(size_t unit) {
   let_go(unit);
-  store_->flush_gradients(unit);
   if (last_ || every_micro_step_) start_reducing(unit);
 }
 

@@ -43,7 +43,7 @@ at::Tensor chunk_reference(const Head& head, int64_t begin, int64_t rows) {
     const at::Tensor narrow = gradient.to(logits.scalar_type());
     at::Tensor out = head.dh.narrow(0, begin, rows);
     at::mm_out(out, narrow, head.weight);
-    if (head.dw.defined()) at::Tensor(head.dw).addmm_(narrow.t(), h);
+    if (head.dw.defined()) multiply_add(head.dw, narrow.t(), h);
   }
   return at::where(counted, losses, at::zeros({}, losses.options())).sum().to(at::kDouble);
 }

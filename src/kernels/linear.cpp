@@ -44,7 +44,7 @@ struct Embedding : torch::autograd::Function<Embedding> {
     at::Tensor sink = ctx->saved_data["grad"].toTensor();
     const bool own = !sink.defined();
     if (own) sink = at::zeros({ctx->saved_data["rows"].toInt(), dy.size(1)}, dy.options());
-    sink.index_add_(0, ids, dy);
+    sink.index_add_(0, ids, dy.to(sink.scalar_type()));
     return {at::Tensor(), own ? sink : at::Tensor(), at::Tensor()};
   }
 };

@@ -12,7 +12,7 @@ namespace mythos {
 
 /// A parameter and, in training, the buffer its gradient is added to. Where `grad` is defined, ops add to it in their
 /// backward pass (a GEMM with beta 1) and hand nothing to autograd; where it is not, autograd gets the gradient as
-/// usual.
+/// usual. `grad` may be of a wider type than `value`.
 struct Weight {
   at::Tensor value;
   at::Tensor grad;

@@ -190,9 +190,8 @@ ParameterStore::ParameterStore(const ModelConfig& config, at::Device device, at:
     const bool shared = whole_type == master && !partition_.transient;
     values_.push_back(shared ? own(whole_values_[u]) : at::zeros({shard(u)}, options.dtype(master)));
     if (gradients) {
-      whole_gradients_.push_back(at::zeros({whole}, options.dtype(compute)));
-      sums_.push_back(same ? whole_gradients_[u] : at::zeros({whole}, options.dtype(master)));
-      gradients_.push_back(partition_.transient ? at::zeros({shard(u)}, options.dtype(master)) : own(sums_[u]));
+      whole_gradients_.push_back(at::zeros({whole}, options.dtype(master)));
+      gradients_.push_back(partition_.transient ? at::zeros({shard(u)}, options.dtype(master)) : own(whole_gradients_[u]));
     }
     for (const auto& leaf : unit.leaves) {
       Weight w;
@@ -261,25 +260,14 @@ void ParameterStore::refresh_compute(size_t unit) {
   }
 }
 
-void ParameterStore::flush_gradients() {
-  for (size_t u = 0; u < sums_.size(); ++u) flush_gradients(u);
-}
-
-void ParameterStore::flush_gradients(size_t unit) {
-  if (compute_ == master_ || sums_[unit].storage().nbytes() == 0) return;
-  sums_[unit].add_(whole_gradients_[unit]);
-  whole_gradients_[unit].zero_();
-}
-
 void ParameterStore::zero_gradients() {
   const PartScope scope(Part::optimizer);
-  for (size_t u = 0; u < sums_.size(); ++u) {
+  for (size_t u = 0; u < whole_gradients_.size(); ++u) {
     if (partition_.transient) {
       release_gradients(u);
-      continue;
+    } else {
+      whole_gradients_[u].zero_();
     }
-    sums_[u].zero_();
-    if (compute_ != master_) whole_gradients_[u].zero_();
   }
 }
 
@@ -292,17 +280,13 @@ void ParameterStore::release_values(size_t unit) {
 }
 
 void ParameterStore::hold_gradients(size_t unit) {
-  if (!partition_.transient || sums_.empty() || sums_[unit].storage().nbytes() != 0) return;
-  for (auto* all : {&sums_, &whole_gradients_}) {
-    set_memory((*all)[unit], true);
-    unwatched((*all)[unit]).zero_();
-  }
+  if (!partition_.transient || whole_gradients_.empty() || whole_gradients_[unit].storage().nbytes() != 0) return;
+  set_memory(whole_gradients_[unit], true);
+  unwatched(whole_gradients_[unit]).zero_();
 }
 
 void ParameterStore::release_gradients(size_t unit) {
-  if (!partition_.transient || sums_.empty()) return;
-  set_memory(sums_[unit], false);
-  set_memory(whole_gradients_[unit], false);
+  if (partition_.transient && !whole_gradients_.empty()) set_memory(whole_gradients_[unit], false);
 }
 
 void initialize(ParameterStore& store, const ModelConfig& config, uint64_t seed) {

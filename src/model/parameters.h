@@ -60,7 +60,8 @@ struct Partition {
 };
 
 /// The parameters of one model in memory. `master` values are what the optimizer updates; layers compute with leaves in
-/// `compute` dtype, which share the master's storage where the two dtypes are equal.
+/// `compute` dtype, which share the master's storage where the two dtypes are equal. Gradients are in master dtype: ops add
+/// to them there, however narrow what they multiply.
 class ParameterStore {
  public:
   /// Zero-filled. Without gradients (inference) no gradient buffers exist, and leaves are the master values, whatever
@@ -85,7 +86,7 @@ class ParameterStore {
   /// The whole unit, `parts` times shard(): values in compute dtype, gradients in master dtype. Not to be looked into
   /// while they are not held.
   [[nodiscard]] at::Tensor whole_values(size_t unit) const { return whole_values_[unit]; }
-  [[nodiscard]] at::Tensor whole_gradients(size_t unit) const { return sums_[unit]; }
+  [[nodiscard]] at::Tensor whole_gradients(size_t unit) const { return whole_gradients_[unit]; }
 
   /// Master values by reference names, as views (where there are parts: values in compute dtype, which must be held);
   /// any flat buffers of whole units (moments) likewise. Gradients: none where they are not kept whole.
@@ -93,7 +94,7 @@ class ParameterStore {
     return named(partition_.parts == 1 ? values_ : whole_values_);
   }
   [[nodiscard]] std::vector<NamedTensor> named_gradients() const {
-    return named(partition_.transient ? std::vector<at::Tensor>() : sums_);
+    return named(partition_.transient ? std::vector<at::Tensor>() : whole_gradients_);
   }
   [[nodiscard]] std::vector<NamedTensor> named(const std::vector<at::Tensor>& flat) const;
 
@@ -106,9 +107,6 @@ class ParameterStore {
   /// Copies this process's master values into the compute leaves; nothing to do where they share storage.
   void refresh_compute();
   void refresh_compute(size_t unit);
-  /// Adds the compute-dtype gradients to the master ones and clears them; nothing to do where they are the same.
-  void flush_gradients();
-  void flush_gradients(size_t unit);
   void zero_gradients();
 
   /// With a transient partition: gives the whole unit memory (values as it comes, gradients zero-filled), and takes it
@@ -128,8 +126,8 @@ class ParameterStore {
   at::Device device_;
   at::ScalarType compute_, master_;
   std::vector<at::Tensor> values_, gradients_;              // master, own part
-  std::vector<at::Tensor> whole_values_, whole_gradients_;  // compute
-  std::vector<at::Tensor> sums_;                            // master, whole; is whole_gradients_ for equal dtypes
+  std::vector<at::Tensor> whole_values_;                    // compute
+  std::vector<at::Tensor> whole_gradients_;                 // master
   std::unordered_map<std::string, Weight> leaves_;
 };
 

@@ -216,7 +216,7 @@ class Spread {
         }
         m.master += master * (same ? whole : own);
         m.copies += same ? 0 : r_.element * whole;
-        m.gradients += (same ? master : master + r_.element) * whole;
+        m.gradients += master * whole;
       }
     }
     row_.fits = m.total() <= r_.memory;
@@ -251,7 +251,7 @@ class Spread {
     }
     // Not even where it is alone there.
     const FlatLayout::Unit& unit = largest();
-    const int64_t in_use = unit.size * (r_.element == master ? 2 * master : 2 * r_.element + master);
+    const int64_t in_use = unit.size * (r_.element + master);
     const bool never = in_use + m.activations + m.loss_chunk + m.program > r_.memory;
     return fmt::format("{}: whole units take {}, their gradients {}{}; the largest is \"{}\", {} without gradients{}",
                        much, shown(m.gathered), shown(m.whole_gradients),
@@ -300,11 +300,10 @@ DesignLimit limit_of(const ByGpusRequest& r, const FlatLayout& layout, const Ran
     limit.unit = unit.name;
     limit.unit_parameters = unit.size;
   }
-  const int64_t gradients = r.element == master ? master : master + r.element;
   limit.gathered_bytes = limit.unit_parameters * r.element;
-  limit.in_use_bytes = limit.unit_parameters * (r.element + gradients);
+  limit.in_use_bytes = limit.unit_parameters * (r.element + master);
   const int64_t beside = memory.activations + memory.loss_chunk + memory.program;
-  limit.largest_parameters = std::max<int64_t>(0, r.memory - beside) / (r.element + gradients);
+  limit.largest_parameters = std::max<int64_t>(0, r.memory - beside) / (r.element + master);
   limit.fits = limit.unit_parameters <= limit.largest_parameters;
 
   const ModelConfig& c = r.config.model;

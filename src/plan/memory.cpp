@@ -95,7 +95,7 @@ MemoryPlan plan_memory(const ModelConfig& c, int64_t micro_batch, int64_t seq_le
   MemoryPlan plan;
   const int64_t parameters = parameter_count(c);
   plan.weights = parameters * (element == 4 ? 4 : 4 + element);
-  plan.gradients = parameters * (element == 4 ? 4 : 4 + element);
+  plan.gradients = parameters * 4;
   plan.moments = parameters * 8;
   plan.loss_chunk = logits_bytes(c, micro_batch * seq_len, element);
   const auto passing = passing_memory(c, micro_batch, seq_len, loops, recompute, element);

@@ -50,7 +50,7 @@ class Player {
 
   int64_t whole(size_t u) const { return r_.parts * r_.units[u].shard; }
   int64_t value_bytes(size_t u) const { return whole(u) * r_.element; }
-  int64_t gradient_bytes(size_t u) const { return whole(u) * (r_.element == master ? master : master + r_.element); }
+  int64_t gradient_bytes(size_t u) const { return whole(u) * master; }
   // One rank's bytes in an all-reduce over the copies, as NCCL's are counted.
   int64_t all_reduce_bytes(size_t u) const { return 2 * (r_.copies - 1) * r_.units[u].shard * master / r_.copies; }
 

@@ -40,11 +40,7 @@ void TrainStep::micro_step(const at::Tensor& ids, const at::Tensor& targets) {
   if (sharding_ != nullptr) sharding_->begin_micro_step(++micro_steps_ == options_.micro_steps);
   const at::Tensor loss = model_.loss(ids.to(device), targets.to(device), options_.loss_tokens, forward);
   torch::autograd::backward({loss}, {});
-  if (sharding_ != nullptr) {
-    sharding_->end_micro_step();
-  } else {
-    model_.parameters().flush_gradients();
-  }
+  if (sharding_ != nullptr) sharding_->end_micro_step();
   loss_.add_(loss.detach().to(at::kDouble));
 }
 

@@ -231,7 +231,8 @@ void equal(const std::shared_ptr<Communicator>& world, const Setting& s) {
     loss = b.loss;
   }
   expect(loss < first_loss, "nothing was learnt: {} after {}", loss, first_loss);
-  expect_same_state(s, sharding, ours, alone, tolerance);
+  // Adam takes the sign of gradients that bfloat16 leaves little of.
+  expect_same_state(s, sharding, ours, alone, s.type == at::kBFloat16 ? 0.4 : tolerance);
   // What every rank computes with is the same, to the bit.
   sharding.hold_all();
   for (size_t u = 0; u < ours.model.parameters().units(); ++u) {
