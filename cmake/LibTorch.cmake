@@ -37,9 +37,9 @@ target_link_libraries(mythos_torch INTERFACE
 # at::parallel_for is a header's template and runs on one thread where the including file knows no OpenMP. The runtime is
 # the one LibTorch brings: both ask for libgomp.so.1.
 target_compile_options(mythos_torch INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fopenmp>)
-target_link_options(mythos_torch INTERFACE -fopenmp)
+target_link_options(mythos_torch INTERFACE $<$<LINK_LANGUAGE:CXX>:-fopenmp>)
 # LibTorch is built so, and some of its classes have other members without.
-target_compile_definitions(mythos_torch INTERFACE NDEBUG)
+target_compile_definitions(mythos_torch INTERFACE $<$<COMPILE_LANGUAGE:CXX>:NDEBUG>)
 # The wheel's libraries find their CUDA runtime stubs beside the package, by their own RPATH.
 target_link_options(mythos_torch INTERFACE "-Wl,--allow-shlib-undefined")
 if(MYTHOS_CUDA)

