@@ -6,6 +6,7 @@
 #include "cli/common.h"
 #include "step/gemm_rate.h"
 #include "step/op_speed.h"
+#include "train/run_parts.h"
 
 #include <ATen/Parallel.h>
 #include <algorithm>
@@ -14,7 +15,7 @@ namespace mythos::cli {
 namespace {
 
 struct Options {
-  std::string preset = "mythos_300m", filter;
+  std::string preset = "mythos_300m", filter, device = "cpu", dtype = "auto";
   int64_t vocab = 0, seq_len = 0, micro_batch = 1, head_tokens = 256, threads = 0;
   double seconds = 2;
   bool json = false;
@@ -29,6 +30,8 @@ OpSpeedOptions resolve(const Options& o) {
   s.head_tokens = o.head_tokens;
   s.seconds = o.seconds;
   s.filter = o.filter;
+  s.device = choose_device(o.device);
+  s.type = choose_dtype(o.dtype, s.device);
   return s;
 }
 
@@ -56,7 +59,8 @@ void report_json(const OpSpeedOptions& s, const std::vector<OpSpeed>& speeds) {
               {"micro_batch", s.micro_batch},
               {"head_tokens", s.head_tokens},
               {"threads", at::get_num_threads()},
-              {"device", device_name(at::kCPU)},
+              {"device", device_name(s.device)},
+              {"dtype", c10::toString(s.type)},
               {"libtorch", libtorch_version()},
               {"model", model_to_json(s.model)}});
 }
@@ -67,8 +71,8 @@ std::string line(const char* what, const OpTimes& t, double rate, const OpSpeed&
                      100 * rate / op.limit);
 }
 
-void report_text(const std::vector<OpSpeed>& speeds) {
-  std::string text = fmt::format("device  {}, {} threads, LibTorch {}\n", device_name(at::kCPU), at::get_num_threads(),
+void report_text(const OpSpeedOptions& s, const std::vector<OpSpeed>& speeds) {
+  std::string text = fmt::format("device  {}, {} threads, LibTorch {}\n", device_name(s.device), at::get_num_threads(),
                                  libtorch_version());
   text += fmt::format("{:<20} {:>10} {:>12} {:>7}  {:>13} {:>7}\n", "", "ours ms", "composite ms", "ratio", "rate",
                       "of limit");
@@ -90,7 +94,7 @@ void run(const Options& o) {
   if (o.json) {
     report_json(s, speeds);
   } else {
-    report_text(speeds);
+    report_text(s, speeds);
   }
 }
 
@@ -113,6 +117,12 @@ void add_bench_ops(CLI::App& bench) {
       ->check(CLI::Range(0.0, 3600.0))
       ->capture_default_str();
   command->add_option("--filter", o->filter, "only ops with this in their names");
+  command->add_option("--device", o->device, "cpu, cuda, or auto: a GPU if there is one")
+      ->check(CLI::IsMember({"cpu", "cuda", "auto"}))
+      ->capture_default_str();
+  command->add_option("--dtype", o->dtype, "float32, bfloat16, or auto: bfloat16 on a GPU")
+      ->check(CLI::IsMember({"float32", "bfloat16", "auto"}))
+      ->capture_default_str();
   command->add_flag("--json", o->json, "one JSON document on standard output");
   command->footer("Example:\n  mythos bench ops --preset mythos_300m --vocab 199998 --filter norm");
   command->callback([o] { run(*o); });

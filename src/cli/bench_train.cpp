@@ -6,9 +6,11 @@
 #include "cli/bench.h"
 #include "cli/common.h"
 #include "config/run_config.h"
+#include "kernels/device.h"
 #include "plan/memory.h"
 #include "step/gemm_rate.h"
 #include "step/speed.h"
+#include "train/run_parts.h"
 
 #include <algorithm>
 
@@ -16,7 +18,7 @@ namespace mythos::cli {
 namespace {
 
 struct Options {
-  std::string config, preset, recompute = "auto", dtype = "float32", weights, batches;
+  std::string config, preset, recompute = "auto", dtype = "auto", device = "cpu", weights, batches;
   std::vector<std::string> overrides;
   int64_t vocab = 0, seq_len = 0, micro_batch = 0, grad_accum = 1, loops = 0, steps = 3, warmup = 1, threads = 0;
   double lr = 0;
@@ -48,7 +50,8 @@ TrainSpeedOptions resolve(const Options& o) {
   t.grad_accum = o.grad_accum;
   t.steps = o.steps;
   t.warmup = o.warmup;
-  t.compute = dtype_from(o.dtype);
+  t.device = choose_device(o.device);
+  t.compute = choose_dtype(o.dtype, t.device);
   t.lr = o.lr;
   t.weights = o.weights;
   t.batches = o.batches;
@@ -56,7 +59,7 @@ TrainSpeedOptions resolve(const Options& o) {
   t.recompute = o.recompute == "loop"   ? Recompute::loop
                 : o.recompute == "none" ? Recompute::none
                                         : least_recompute(t.model, t.micro_batch, t.seq_len, loops,
-                                                          t.compute == at::kBFloat16 ? 2 : 4, available_memory());
+                                                          t.compute == at::kBFloat16 ? 2 : 4, free_memory(t.device));
   return t;
 }
 
@@ -98,6 +101,7 @@ void report_json(const TrainSpeedOptions& t, const TrainSpeed& s, const Options&
                {"threads", at::get_num_threads()},
                {"device", device_name(t.device)},
                {"libtorch", libtorch_version()},
+               {"cuda_graphs", s.graphs},
                {"model", model_to_json(t.model)}};
   if (o.operations) {
     json["operations_s"] = Json::object();
@@ -119,6 +123,10 @@ void report_text(const TrainSpeedOptions& t, const TrainSpeed& s, const Options&
   text += fmt::format("limit        {:.1f} tokens/s: {}FLOP/s in this model's matrix shapes, {}FLOP per token\n",
                       s.limit_tokens_per_second(), si_text(s.gemm_flops_per_s), si_text(s.train_flops_per_token));
   text += fmt::format("fraction     {:.3f} of the limit\n", s.fraction_of_limit());
+  if (!t.device.is_cpu()) {
+    text += s.graphs > 0 ? fmt::format("graphs       each micro-step is a CUDA graph\n")
+                         : fmt::format("graphs       none: {}\n", s.why_no_graph);
+  }
   const MemoryPlan plan = plan_of(t);
   text += fmt::format("memory       {} at most (resident); tensors {}, predicted {}\n",
                       bytes_text(static_cast<double>(s.peak_resident_bytes)),
@@ -185,7 +193,12 @@ void add_bench_train(CLI::App& bench) {
   command->add_option("--lr", o->lr, "learning rate; 0: the weights stay, and every step does the same work")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  command->add_option("--dtype", o->dtype, "float32 or bfloat16")->capture_default_str();
+  command->add_option("--device", o->device, "cpu, cuda, or auto: a GPU if there is one")
+      ->check(CLI::IsMember({"cpu", "cuda", "auto"}))
+      ->capture_default_str();
+  command->add_option("--dtype", o->dtype, "float32, bfloat16, or auto: bfloat16 on a GPU")
+      ->check(CLI::IsMember({"float32", "bfloat16", "auto"}))
+      ->capture_default_str();
   command->add_option("--weights", o->weights, "a safetensors file of fp32 weights by the reference's names");
   command->add_option("--batches", o->batches, "a safetensors file with int64 input_ids and targets [steps, rows, T]");
   command->add_flag("--operations", o->operations, "also the time by operation");

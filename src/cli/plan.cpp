@@ -6,6 +6,7 @@
 #include "cli/commands.h"
 #include "cli/common.h"
 #include "data/tokenizer_source.h"
+#include "kernels/device.h"
 #include "kernels/memory.h"
 #include "plan/run_plan.h"
 #include "step/gemm_rate.h"
@@ -101,7 +102,7 @@ void look_here(PlanRequest& request, const Options& o, LocalRows& rows, std::str
   request.device = device_name(device);
   request.element = compute == at::kBFloat16 ? 2 : 4;
   request.on_cpu = device.is_cpu();
-  request.device_memory = device_memory(device);
+  request.device_memory = free_memory(device);
   if (!request.gpus.empty()) (void)planned_gpu(request);  // nothing is measured in vain
   request.disk_free = free_at(config.checkpoint.dir);
   const TrainSection& t = config.train;

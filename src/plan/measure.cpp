@@ -3,11 +3,8 @@
 #include "base/error.h"
 #include "base/machine.h"
 #include "base/units.h"
-#include "kernels/memory.h"
+#include "kernels/device.h"
 #include "step/train_step.h"
-
-#include <c10/core/CachingDeviceAllocator.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <array>
@@ -22,22 +19,6 @@ using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 constexpr std::array<int64_t, 12> sizes = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64};
-
-void wait_for(at::Device device) {
-  if (!device.is_cpu()) c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
-}
-
-void reset_peak(at::Device device) {
-  if (device.is_cpu()) return reset_memory_peak();
-  at::getDeviceAllocator(device.type())->resetPeakStats(device.index());
-}
-int64_t peak_of(at::Device device) {
-  if (device.is_cpu()) return memory_use().peak;
-  return at::getDeviceAllocator(device.type())->getDeviceStats(device.index()).allocated_bytes[0].peak;
-}
-void give_back(at::Device device) {
-  if (!device.is_cpu()) at::getDeviceAllocator(device.type())->emptyCache();
-}
 
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
@@ -66,11 +47,6 @@ bool is_out_of_memory(const std::exception& error) {
   const std::string_view what = error.what();
   return what.find("DefaultCPUAllocator: ") != std::string_view::npos ||
          what.find("out of memory") != std::string_view::npos;
-}
-
-int64_t device_memory(at::Device device) {
-  if (device.is_cpu()) return std::min(usable_memory(), available_memory());
-  return static_cast<int64_t>(at::getDeviceAllocator(device.type())->getMemoryInfo(device.index()).first);
 }
 
 struct Measurer::State {
@@ -128,7 +104,7 @@ Trial Measurer::measure(int64_t micro_batch, Recompute recompute) {
       const at::Tensor ids = rows(micro_batch);
       const auto start = Clock::now();
       step.micro_step(ids.narrow(1, 0, options_.seq_len).contiguous(), ids.narrow(1, 1, options_.seq_len).contiguous());
-      wait_for(options_.device);
+      wait_for_device(options_.device);
       return seconds_since(start);
     };
     const auto start_step = [&](int64_t loops) {
@@ -138,12 +114,12 @@ Trial Measurer::measure(int64_t micro_batch, Recompute recompute) {
                   .recompute = recompute,
                   .observer = &count,
                   .loss_tokens = static_cast<double>(micro_batch * options_.seq_len)});
-      wait_for(options_.device);
+      wait_for_device(options_.device);
     };
     start_step(*std::max_element(options_.loops.begin(), options_.loops.end()));
     micro_step();  // also makes tables and the largest buffers
     step.finish(0);
-    reset_peak(options_.device);
+    reset_peak_memory(options_.device);
     loop_runs = 0;
     std::vector<double> updates;
     double variance = 0;
@@ -164,14 +140,14 @@ Trial Measurer::measure(int64_t micro_batch, Recompute recompute) {
     trial.update_seconds = median(updates);
     trial.deviation = std::sqrt(variance) / trial.micro_seconds;
     trial.loops_run = static_cast<double>(loop_runs) / static_cast<double>(counted);
-    trial.peak_bytes = peak_of(options_.device);
+    trial.peak_bytes = peak_memory(options_.device);
   } catch (const std::exception& e) {
     if (!is_out_of_memory(e)) throw;
     trial.out_of_memory = true;
   }
   if (trial.out_of_memory) {
     state_->model.parameters().zero_gradients();
-    give_back(options_.device);
+    release_cached_memory(options_.device);
   }
   trial.seconds = seconds_since(begin);
   return trial;

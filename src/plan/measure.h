@@ -92,8 +92,6 @@ BatchSearch search_batch(Measurer& measurer, const SearchLimits& limits);
 /// Trial of a given micro-batch, and where it runs out of memory of the next smaller ones.
 BatchSearch try_batch(Measurer& measurer, int64_t micro_batch, const SearchLimits& limits);
 
-/// Memory that tensors may take on a device now: the GPU's free memory, or the host's.
-int64_t device_memory(at::Device device);
 /// Whether this is LibTorch or the system saying that there is no more memory.
 bool is_out_of_memory(const std::exception& error);
 

@@ -1,6 +1,6 @@
 #include "step/device_input.h"
 
-#include "kernels/host_memory.h"
+#include "kernels/device.h"
 
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>

@@ -30,14 +30,19 @@ class Maker {
   const ModelConfig& c;
 
   [[nodiscard]] int64_t tokens() const { return o.seq_len * o.micro_batch; }
-  at::Tensor normal(at::IntArrayRef shape, double scale = 1) { return at::randn(shape, generator_).mul_(scale); }
-  at::Tensor below(int64_t bound, at::IntArrayRef shape) { return at::randint(bound, shape, generator_, at::kLong); }
+  at::Tensor normal(at::IntArrayRef shape, double scale = 1) {
+    return at::randn(shape, generator_).mul_(scale).to(o.type).to(o.device);
+  }
+  at::Tensor below(int64_t bound, at::IntArrayRef shape) {
+    return at::randint(bound, shape, generator_, at::kLong).to(o.device);
+  }
+  [[nodiscard]] at::TensorOptions wide() const { return at::TensorOptions(o.device).dtype(accumulate_type(o.type)); }
   at::Tensor input(at::IntArrayRef shape) { return normal(shape).set_requires_grad(true); }
   // [B, T, width]
   at::Tensor states(int64_t width) { return input({o.micro_batch, o.seq_len, width}); }
   // A weight as the model has it: our form adds to its buffer, autograd's leaf does for the composite one.
   Weight weight(at::IntArrayRef shape, double scale = 0.02) {
-    Weight w{normal(shape, scale).set_requires_grad(true), at::zeros(shape)};
+    Weight w{normal(shape, scale).set_requires_grad(true), at::zeros(shape, wide())};
     w.value.mutable_grad() = w.grad;
     return w;
   }
@@ -52,11 +57,12 @@ std::string shape_text(std::initializer_list<int64_t> sizes) {
   return text;
 }
 
-// An op on [tokens, width] fp32 limited by memory: so many arrays of that size are read or written.
+// An op on [tokens, width] limited by memory: so many arrays of that size are read or written.
 OpCase passes(const Maker& make, int64_t width, double forward, double both) {
   OpCase op;
   op.shape = shape_text({make.tokens(), width});
-  const double bytes = 4.0 * static_cast<double>(make.tokens()) * static_cast<double>(width);
+  const double bytes = static_cast<double>(c10::elementSize(make.o.type)) * static_cast<double>(make.tokens()) *
+                       static_cast<double>(width);
   op.forward_work = forward * bytes;
   op.both_work = both * bytes;
   return op;
@@ -100,7 +106,7 @@ OpCase feed_forward_case(Maker& make) {
 }
 
 RotaryTable::Slice positions(const Maker& make, int64_t width) {
-  return RotaryTable(width, make.c.rope_theta, at::kCPU).slice(0, make.o.seq_len);
+  return RotaryTable(width, make.c.rope_theta, make.o.device).slice(0, make.o.seq_len);
 }
 
 OpCase rotary_case(Maker& make) {
@@ -217,10 +223,10 @@ OpCase injection_case(Maker& make) {
 OpCase act_step_case(Maker& make) {
   const int64_t d = make.c.dim;
   OpCase op = passes(make, d, 3, 6);
-  const at::Tensor h = make.states(d), out = make.states(d);
+  const at::Tensor h = make.states(d), out = at::zeros(h.sizes(), make.wide()).set_requires_grad(true);
   const Weight halt = make.weight({1, d}), bias = make.weight({1});
-  const HaltingState fresh{at::zeros({make.o.micro_batch, make.o.seq_len}),
-                           at::zeros({make.o.micro_batch, make.o.seq_len}, at::kBool)};
+  const HaltingState fresh{at::zeros({make.o.micro_batch, make.o.seq_len}, make.wide()),
+                           at::zeros({make.o.micro_batch, make.o.seq_len}, make.wide().dtype(at::kBool))};
   const double threshold = make.c.act_threshold;
   op.ours = [=] {
     HaltingState state = fresh;
@@ -231,6 +237,35 @@ OpCase act_step_case(Maker& make) {
     return Tensors{act_step_reference(h, out, state, halt.value, bias.value, threshold).out};
   };
   op.inputs = {h, out};
+  return op;
+}
+
+// What ends a loop: h, e, u and the sum read, the state and the sum written; backward the same with their gradients.
+OpCase loop_update_case(Maker& make) {
+  const int64_t d = make.c.dim, rank = make.c.lora_rank;
+  OpCase op = passes(make, d, 4, 10);
+  const double sums = static_cast<double>(c10::elementSize(accumulate_type(make.o.type))) *
+                      static_cast<double>(make.tokens()) * static_cast<double>(d);
+  op.forward_work += 2 * sums;
+  op.both_work += 3 * sums;
+  const at::Tensor h = make.states(d), e = make.states(d), u = make.states(d), low = make.states(rank);
+  const at::Tensor out = at::zeros(h.sizes(), make.wide()).set_requires_grad(true);
+  const LoopWeights w{make.weight({rank, d}), make.weight({d}),    make.weight({1}),
+                      make.weight({d}),       make.weight({1, d}), make.weight({1})};
+  const HaltingState fresh{at::zeros({make.o.micro_batch, make.o.seq_len}, make.wide()),
+                           at::zeros({make.o.micro_batch, make.o.seq_len}, make.wide().dtype(at::kBool))};
+  const double threshold = make.c.act_threshold;
+  op.ours = [=] {
+    HaltingState state = fresh;
+    const LoopStep step = loop_update(h, e, u, low, out, state, w, threshold);
+    return Tensors{step.state, step.act.out};
+  };
+  op.composite = [=] {
+    HaltingState state = fresh;
+    const LoopStep step = loop_update_reference(h, e, u, low, out, state, w, threshold);
+    return Tensors{step.state, step.act.out};
+  };
+  op.inputs = {h, e, u, low, out};
   return op;
 }
 
@@ -246,10 +281,10 @@ OpCase adamw_case(Maker& make) {
     AdamW optimizer;
     std::vector<at::Tensor> first, second;
     int64_t steps = 0;
-    explicit State(const ModelConfig& c)
-        : store(c, at::kCPU, at::kFloat, at::kFloat, true), optimizer(store, {.decay_vectors = true}) {}
+    State(const ModelConfig& c, const OpSpeedOptions& o)
+        : store(c, o.device, o.type, at::kFloat, true), optimizer(store, {.decay_vectors = true}) {}
   };
-  const auto state = std::make_shared<State>(part);
+  const auto state = std::make_shared<State>(part, make.o);
   double elements = 0;
   for (size_t u = 0; u < state->store.units(); ++u) {
     state->store.gradients(u).copy_(make.normal({state->store.gradients(u).numel()}, 1e-3));
@@ -260,7 +295,7 @@ OpCase adamw_case(Maker& make) {
   OpCase op;
   op.shape = with_commas(static_cast<int64_t>(elements)) + " parameters";
   op.differentiable = false;
-  op.forward_work = op.both_work = 7 * 4 * elements;
+  op.forward_work = op.both_work = (7 * 4 + (make.o.type == at::kFloat ? 0 : 2)) * elements;
   constexpr double lr = 1e-5;
   op.ours = [=] {
     state->optimizer.step(lr, 1.0);
@@ -297,6 +332,7 @@ const std::vector<std::pair<std::string, CaseMaker>>& cases() {
                                                                   {"loop_norm", loop_norm_case},
                                                                   {"injection", injection_case},
                                                                   {"act_step", act_step_case},
+                                                                  {"loop_update", loop_update_case},
                                                                   {"adamw", adamw_case}};
   return all;
 }

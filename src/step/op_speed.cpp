@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/units.h"
+#include "kernels/device.h"
 #include "step/gemm_rate.h"
 #include "step/op_cases.h"
 
@@ -19,16 +20,19 @@ double seconds_since(Clock::time_point begin) { return std::chrono::duration<dou
 
 constexpr double infinite = std::numeric_limits<double>::infinity();
 
-// Seconds of one call, over as many as the clock needs to be exact.
+// Seconds of one call, over as many as the clock needs to be exact. A device is given several before it is waited for.
 template <class Body>
-double time_of(const Body& body) {
-  constexpr double least = 1e-3;
+double time_of(at::Device device, const Body& body) {
+  const double least = device.is_cpu() ? 1e-3 : 5e-3;
+  const int at_once = device.is_cpu() ? 1 : 10;
+  wait_for_device(device);
   const auto begin = Clock::now();
   int runs = 0;
   double spent = 0;
   do {
-    body();
-    ++runs;
+    for (int i = 0; i < at_once; ++i) body();
+    runs += at_once;
+    wait_for_device(device);
     spent = seconds_since(begin);
   } while (spent < least);
   return spent / runs;
@@ -37,20 +41,23 @@ double time_of(const Body& body) {
 // Bytes read and written per second, by a copy or in place, of what no cache holds.
 class Bandwidth {
  public:
+  explicit Bandwidth(at::Device device) : device_(device), bytes_(int64_t{1} << (device.is_cpu() ? 27 : 30)) {}
   void round() {
     if (!from_.defined()) {
-      from_ = at::ones({bytes / 4});
-      to_ = at::ones({bytes / 4});
+      from_ = at::ones({bytes_ / 4}, device_);
+      to_ = at::ones({bytes_ / 4}, device_);
     }
+    const auto moved = 2.0 * static_cast<double>(bytes_);
     for (int i = 0; i < 2; ++i) {
-      best_ = std::max(best_, 2.0 * bytes / time_of([&] { to_.copy_(from_); }));
-      best_ = std::max(best_, 2.0 * bytes / time_of([&] { to_.mul_(1.0); }));
+      best_ = std::max(best_, moved / time_of(device_, [&] { to_.copy_(from_); }));
+      best_ = std::max(best_, moved / time_of(device_, [&] { to_.mul_(1.0); }));
     }
   }
   [[nodiscard]] double best() const { return best_; }
 
  private:
-  static constexpr int64_t bytes = int64_t{1} << 27;
+  at::Device device_;
+  int64_t bytes_;
   at::Tensor from_, to_;
   double best_ = 0;
 };
@@ -60,7 +67,7 @@ GemmRate products_of(Part part, const OpSpeedOptions& o) {
   const int64_t tokens = o.seq_len * o.micro_batch;
   auto shapes = gemm_shapes(o.model, part == Part::head ? std::min(tokens, o.head_tokens) : tokens, 1);
   std::erase_if(shapes, [&](const GemmShape& s) { return s.part != part; });
-  return {std::move(shapes), at::kCPU, at::kFloat};
+  return {std::move(shapes), o.device, o.type};
 }
 
 void run_both(const OpForm& form, const OpCase& op, std::vector<at::Tensor>& cotangents) {
@@ -70,6 +77,15 @@ void run_both(const OpForm& form, const OpCase& op, std::vector<at::Tensor>& cot
     for (const auto& out : outputs) cotangents.push_back(at::ones_like(out, at::MemoryFormat::Contiguous));
   }
   torch::autograd::backward(outputs, cotangents);
+}
+
+template <class Measure>
+double unless_too_large(const Measure& measured) {
+  try {
+    return measured();
+  } catch (const c10::OutOfMemoryError&) {
+    return infinite;
+  }
 }
 
 OpSpeed measure(const std::string& name, const OpSpeedOptions& o, Bandwidth& bandwidth) {
@@ -102,12 +118,13 @@ OpSpeed measure(const std::string& name, const OpSpeedOptions& o, Bandwidth& ban
     OpTimes forward, both;
     {
       const at::NoGradGuard no_grad;
-      forward.ours = time_of(op.ours);
-      forward.composite = time_of(op.composite);
+      forward.ours = time_of(o.device, op.ours);
+      forward.composite = unless_too_large([&] { return time_of(o.device, op.composite); });
     }
     if (op.differentiable) {
-      both.ours = time_of([&] { run_both(op.ours, op, cotangents); });
-      both.composite = time_of([&] { run_both(op.composite, op, cotangents); });
+      both.ours = time_of(o.device, [&] { run_both(op.ours, op, cotangents); });
+      both.composite =
+          unless_too_large([&] { return time_of(o.device, [&] { run_both(op.composite, op, cotangents); }); });
     } else {
       both = forward;
     }
@@ -134,7 +151,7 @@ std::vector<OpSpeed> measure_ops(const OpSpeedOptions& o, const std::function<vo
     if (name.find(o.filter) != std::string::npos) chosen.push_back(name);
   }
   if (chosen.empty()) throw usage_error(fmt::format("no op is named '{}'", o.filter), suggestion(o.filter, op_names()));
-  Bandwidth bandwidth;
+  Bandwidth bandwidth(o.device);
   std::vector<OpSpeed> results;
   for (const auto& name : chosen) {
     say(name);

@@ -3,6 +3,8 @@
 
 #include "model/config.h"
 
+#include <ATen/ATen.h>
+
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -18,6 +20,8 @@ struct OpSpeedOptions {
   double seconds = 2;         ///< for each op, about; every form is run three times at least
   std::string filter;         ///< only ops with this in their names; empty: all
   uint64_t seed = 0;
+  at::Device device = at::kCPU;
+  at::ScalarType type = at::kFloat;  ///< of activations and weights; gradients of weights are fp32 sums
 };
 
 /// Seconds of one run, the best of several rounds in which the forms took turns.
@@ -47,9 +51,9 @@ struct OpSpeed {
 /// "rms_norm", "feed_forward", ... in the order they are measured.
 const std::vector<std::string>& op_names();
 
-/// Measures the ops in fp32 on the CPU, both forms on the same inputs in the shapes of the model. `say` gets the name
-/// of each op before its turn. Throws usage Error where the filter fits no op, naming the nearest, and where the model
-/// has fewer positions than seq_len.
+/// Measures the ops, both forms on the same inputs in the shapes of the model. Where the composite form of an op does
+/// not fit into a device's memory its times are infinite. `say` gets the name of each op before its turn. Throws usage
+/// Error where the filter fits no op, naming the nearest, and where the model has fewer positions than seq_len.
 std::vector<OpSpeed> measure_ops(const OpSpeedOptions& options, const std::function<void(const std::string&)>& say);
 
 }  // namespace mythos

@@ -4,7 +4,7 @@
 #include "base/machine.h"
 #include "base/safetensors.h"
 #include "base/units.h"
-#include "kernels/memory.h"
+#include "kernels/device.h"
 #include "model/flops.h"
 #include "model/weights_file.h"
 #include "step/gemm_rate.h"
@@ -82,7 +82,8 @@ TrainSpeed measure_training(const TrainSpeedOptions& o, const std::function<void
     step.begin({.clip = o.clip,
                 .n_loops = loops,
                 .recompute = o.recompute,
-                .observer = &count,
+                // Who watches on a GPU keeps its steps from being captured; there every loop runs.
+                .observer = o.device.is_cpu() ? &count : nullptr,
                 .loss_tokens = static_cast<double>(result.tokens_per_step)});
     for (int64_t micro = 0; micro < o.grad_accum; ++micro) {
       const int64_t row = next++ % batches.ids.size(0);
@@ -110,17 +111,20 @@ TrainSpeed measure_training(const TrainSpeedOptions& o, const std::function<void
   loop_runs = 0;
   for (int64_t i = 0; i < o.steps; ++i) {
     say(fmt::format("step {} of {}", i + 1, o.steps));
-    reset_memory_peak();
+    reset_peak_memory(o.device);
     const auto begin = Clock::now();
     one_step();
     longest = seconds_since(begin);
-    result.peak_tensor_bytes = std::max(result.peak_tensor_bytes, memory_use().peak);
+    result.peak_tensor_bytes = std::max(result.peak_tensor_bytes, peak_memory(o.device));
     result.step_seconds.push_back(longest);
     say(fmt::format("{:.2f} s, {:.1f} tokens/s; matrix multiply", longest,
                     static_cast<double>(result.tokens_per_step) / longest));
     round();
   }
-  result.loops_run = static_cast<double>(loop_runs) / static_cast<double>(o.steps * o.grad_accum);
+  result.loops_run = o.device.is_cpu() ? static_cast<double>(loop_runs) / static_cast<double>(o.steps * o.grad_accum)
+                                       : static_cast<double>(loops);
+  result.graphs = static_cast<int64_t>(step.graph().graphs());
+  result.why_no_graph = step.graph().why_not();
   const double one = flops_per_token(o.model, o.seq_len, 1).train;
   const double more = flops_per_token(o.model, o.seq_len, 2).train - one;
   result.train_flops_per_token = one + (result.loops_run - 1) * more;

@@ -10,6 +10,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <string>
 #include <vector>
 
 namespace mythos {
@@ -45,6 +46,8 @@ struct TrainSpeed {
   double profiled_seconds = 0;       ///< that step's time
   int64_t peak_tensor_bytes = 0;     ///< the most that tensors took in a counted step; 0 where they are not counted
   int64_t peak_resident_bytes = 0;   ///< of this process, when the steps were done
+  int64_t graphs = 0;                ///< CUDA graphs that the micro-steps were captured in
+  std::string why_no_graph;          ///< empty where they were
 
   /// From the median of the counted steps.
   [[nodiscard]] double tokens_per_second() const;

@@ -46,8 +46,9 @@ void TrainStep::micro_step(const at::Tensor& ids, const at::Tensor& targets) {
     }
     ids_.copy_(batch.ids);
     targets_.copy_(batch.targets);
-    const std::string name = fmt::format("{} {} {} {} {} {}", fmt::ptr(ids_.const_data_ptr()), ids_.size(0), ids_.size(1),
-                                         options_.n_loops, static_cast<int>(options_.recompute), options_.loss_tokens);
+    const std::string name =
+        fmt::format("{} {} {} {} {} {}", fmt::ptr(ids_.const_data_ptr()), ids_.size(0), ids_.size(1), options_.n_loops,
+                    static_cast<int>(options_.recompute), options_.loss_tokens);
     graph_.run(name, [&] { forward_and_backward(ids_, targets_); });
   }
   if (sharding_ != nullptr) sharding_->end_micro_step();
