@@ -8,6 +8,7 @@
 #include "checkpoint/store.h"
 #include "config/run_config.h"
 #include "data/tokenizer_source.h"
+#include "kernels/device.h"
 #include "storage/s3.h"
 #include "storage/storage.h"
 
@@ -126,8 +127,17 @@ std::vector<TensorBytes> tensors_of(const Model& model, const Tensors& values, c
 }  // namespace
 
 std::vector<TensorBytes> training_tensors(const Model& model, const AdamW& optimizer, std::vector<at::Tensor>& copies) {
-  return tensors_of(model, model.parameters().named_values(), optimizer.named_first_moments(),
-                    optimizer.named_second_moments(), false, copies);
+  const ParameterStore& store = model.parameters();
+  if (store.device().is_cpu()) {
+    return tensors_of(model, store.named_values(), optimizer.named_first_moments(), optimizer.named_second_moments(),
+                      false, copies);
+  }
+  // A device's units come whole, all at once: named parameters are many and small.
+  std::vector<at::Tensor> units;
+  for (size_t u = 0; u < store.units(); ++u) units.push_back(store.values(u));
+  return training_tensors(
+      model, WholeState{on_host(units), on_host(optimizer.first_moments()), on_host(optimizer.second_moments())},
+      copies);
 }
 
 std::vector<TensorBytes> training_tensors(const Model& model, const WholeState& state,

@@ -86,7 +86,9 @@ std::vector<TwinResult> check_twins(at::Device device, at::ScalarType type, cons
     if (op.name.find(filter) == std::string::npos) continue;
     TwinDraw draw(device, type, 17);
     for (const Twin& twin : op.make(draw)) {
-      TwinResult r{op.name, twin.size, 0, 0, rounding(type), twin.slack * rounding(type), {}};
+      // Where single numbers are rounded to a hundredth, slack would let anything pass.
+      const double slack = type == at::kBFloat16 ? std::min(twin.slack, 15.0) : twin.slack;
+      TwinResult r{op.name, twin.size, 0, 0, rounding(type), slack * rounding(type), {}};
       try {
         const Outcome fused = run(twin.fused, twin.inputs, 77), composite = run(twin.composite, twin.inputs, 77);
         if (fused.outputs.size() != composite.outputs.size()) throw std::logic_error("different numbers of outputs");

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "checkpoint/checkpoint.h"
 #include "infer/checkpoint_io.h"
+#include "kernels/device.h"
 
 #include <exception>
 #include <random>
@@ -44,10 +45,10 @@ std::string content_of(const std::filesystem::path& file) {
 void add_pieces(CheckpointShare& share, std::vector<at::Tensor>& copies, const ParameterStore& store,
                 const std::vector<at::Tensor>& own, const CheckpointParts& parts, size_t first) {
   std::vector<at::Tensor> bytes;
-  for (const at::Tensor& t : own) {
+  for (const at::Tensor& t : on_host(own)) {
     const bool as_it_is = t.device().is_cpu() && t.scalar_type() == at::kFloat && t.is_contiguous();
     bytes.push_back(as_it_is ? t : t.to(at::kCPU, at::kFloat).contiguous());
-    if (!as_it_is) copies.push_back(bytes.back());
+    if (!as_it_is || !store.device().is_cpu()) copies.push_back(bytes.back());
   }
   const FlatLayout& layout = store.layout();
   for (size_t i = 0; i < layout.parameters.size(); ++i) {
