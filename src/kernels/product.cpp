@@ -38,7 +38,13 @@ void multiply(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b, b
 
 void multiply_reference(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b, bool accumulate) {
   at::Tensor c = out;
-  if (accumulate) {
+  if (accumulate && out.scalar_type() != a.scalar_type()) {
+    if (out.is_cuda() && out.scalar_type() == at::kFloat) {
+      at::addmm_out(c, c, a, b, at::kFloat);  // a product of narrow numbers that sums in fp32 and in place
+    } else {
+      multiply(out, a.to(out.scalar_type()), b.to(out.scalar_type()), true);
+    }
+  } else if (accumulate) {
     c.addmm_(a, b);
   } else {
     at::mm_out(c, a, b);

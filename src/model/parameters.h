@@ -106,6 +106,9 @@ class ParameterStore {
   /// Copies this process's master values into the compute leaves; nothing to do where they share storage.
   void refresh_compute();
   void refresh_compute(size_t unit);
+  /// This process's part of the unit in bf16, for an optimizer that writes it together with fp32 master values, in
+  /// place of refresh_compute(); undefined where the types are others, or whole units come and go.
+  [[nodiscard]] at::Tensor narrow_copy(size_t unit) const;
   /// Adds the compute-dtype gradients to the master ones and clears them; nothing to do where they are the same.
   void flush_gradients();
   void flush_gradients(size_t unit);

@@ -5,6 +5,7 @@
 
 namespace mythos {
 
+std::vector<TwinOp> loss_twins();
 std::vector<TwinOp> norm_twins();
 
 }  // namespace mythos
