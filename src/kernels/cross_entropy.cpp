@@ -1,6 +1,8 @@
 #include "kernels/cross_entropy.h"
 
 #include "kernels/cpu/softmax.h"
+#include "kernels/cuda/ops.h"
+#include "kernels/cuda/place.h"
 #include "kernels/part.h"
 #include "kernels/product.h"
 
@@ -154,12 +156,34 @@ class BlockedHead {
   at::Tensor logits_, top_, sum_, dh_parts_;
 };
 
+// The device's form: logits turn into their gradient in their own memory. The losses of all rows are summed at the
+// end, in one order whatever the chunks.
+at::Tensor on_device(const Head& head, int64_t chunk_rows) {
+  const int64_t n = head.hidden.size(0), classes = head.weight.size(0);
+  const at::Tensor hidden = head.hidden.detach(), weight = head.weight.detach();
+  const at::Tensor memory = at::empty({std::min(chunk_rows, n) * classes}, hidden.options());
+  const at::Tensor losses = at::empty({n}, hidden.options().dtype(at::kDouble));
+  for (int64_t begin = 0; begin < n; begin += chunk_rows) {
+    const int64_t rows = std::min(chunk_rows, n - begin);
+    const at::Tensor logits = memory.narrow(0, 0, rows * classes).view({rows, classes});
+    const at::Tensor h = hidden.narrow(0, begin, rows);
+    multiply(logits, h, weight.t());
+    cuda::cross_entropy(logits, head.targets.narrow(0, begin, rows), losses.narrow(0, begin, rows), head.scale,
+                        head.dh.defined());
+    if (!head.dh.defined()) continue;
+    multiply(head.dh.narrow(0, begin, rows), logits, weight);
+    if (head.dw.defined()) multiply_add(head.dw, logits.t(), h);
+  }
+  return cuda::sum_in_order(losses);
+}
+
 // The loss sum; gradients on the way.
 at::Tensor whole(const Head& head, int64_t chunk_rows) {
   const int64_t n = head.hidden.size(0);
   const auto chunks = [&](const auto& body) {
     for (int64_t begin = 0; begin < n; begin += chunk_rows) body(begin, std::min(chunk_rows, n - begin));
   };
+  if (cuda::applies(head.hidden)) return on_device(head, chunk_rows);
   if (!rows_apply(head.hidden)) {
     at::Tensor total = at::zeros({}, head.hidden.options().dtype(at::kDouble));
     chunks([&](int64_t begin, int64_t rows) { total.add_(chunk_reference(head, begin, rows)); });
@@ -215,8 +239,10 @@ int64_t cross_entropy_block(int64_t vocabulary) {
   return std::clamp<int64_t>((vocabulary / 16 + 15) / 16 * 16, 64, 1024);
 }
 
-int64_t cross_entropy_chunk_rows(int64_t vocabulary, int64_t tokens) {
-  const int64_t most = std::clamp<int64_t>(52'000'000 / std::max<int64_t>(vocabulary, 1), 64, 1024);
+int64_t cross_entropy_chunk_rows(int64_t vocabulary, int64_t tokens, at::DeviceType device, int64_t element) {
+  const int64_t classes = std::max<int64_t>(vocabulary, 1);
+  const int64_t most = device == at::kCPU ? std::clamp<int64_t>(52'000'000 / classes, 64, 1024)
+                                          : std::max<int64_t>(2'500'000'000 / (classes * element) / 16 * 16, 64);
   const int64_t chunks = std::max<int64_t>(1, (tokens + most - 1) / most);
   const int64_t rows = (tokens + chunks - 1) / chunks;
   return (rows + 15) / 16 * 16;
@@ -235,7 +261,9 @@ at::Tensor linear_cross_entropy(const at::Tensor& hidden, const Weight& weight, 
                       "linear_cross_entropy: targets from ", low.item<int64_t>(), " to ", high.item<int64_t>(),
                       " do not fit ", weight.value.size(0), " classes");
   }
-  if (chunk_rows <= 0) chunk_rows = cross_entropy_chunk_rows(weight.value.size(0), hidden.size(0));
+  if (chunk_rows <= 0)
+    chunk_rows = cross_entropy_chunk_rows(weight.value.size(0), hidden.size(0), hidden.device().type(),
+                                          static_cast<int64_t>(hidden.element_size()));
   const bool gradients = at::GradMode::is_enabled();
   const at::Tensor value = gradients ? weight.value : weight.value.detach();
   return LinearCrossEntropy::apply(gradients ? hidden : hidden.detach(), value,

@@ -1,5 +1,7 @@
 #include "kernels/linear.h"
 
+#include "kernels/cuda/ops.h"
+#include "kernels/cuda/place.h"
 #include "kernels/product.h"
 
 #include <torch/csrc/autograd/custom_function.h>
@@ -44,7 +46,11 @@ struct Embedding : torch::autograd::Function<Embedding> {
     at::Tensor sink = ctx->saved_data["grad"].toTensor();
     const bool own = !sink.defined();
     if (own) sink = at::zeros({ctx->saved_data["rows"].toInt(), dy.size(1)}, dy.options());
-    sink.index_add_(0, ids, dy.to(sink.scalar_type()));
+    if (cuda::applies(dy)) {
+      cuda::embedding_gradient(ids, dy.contiguous(), sink);
+    } else {
+      sink.index_add_(0, ids, of_type(dy, sink.scalar_type()));
+    }
     return {at::Tensor(), own ? sink : at::Tensor(), at::Tensor()};
   }
 };

@@ -40,9 +40,9 @@ void multiply_reference(const at::Tensor& out, const at::Tensor& a, const at::Te
   at::Tensor c = out;
   if (accumulate && out.scalar_type() != a.scalar_type()) {
     if (out.is_cuda() && out.scalar_type() == at::kFloat) {
-      at::addmm_out(c, c, a, b, at::kFloat);  // cuBLAS stores what it accumulated
+      at::addmm_out(c, c, a, b, at::kFloat);  // a product of narrow numbers that sums in fp32 and in place
     } else {
-      c.addmm_(a.to(out.scalar_type()), b.to(out.scalar_type()));
+      multiply(out, a.to(out.scalar_type()), b.to(out.scalar_type()), true);
     }
   } else if (accumulate) {
     c.addmm_(a, b);

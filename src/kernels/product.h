@@ -8,7 +8,7 @@ namespace mythos {
 /// out = a b. a: [m, k], b: [k, n], out: [m, n], each a matrix or a transposed one; out does not overlap a or b. On the
 /// CPU, where it is faster than LibTorch's own, by cpu/packed_gemm; otherwise by at::mm.
 void multiply(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b);
-/// out += a b. Here out may be of a wider type than a and b, and takes the sums as they are accumulated.
+/// out += a b. Here out may be of a wider type than a and b: nothing is rounded to theirs.
 void multiply_add(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b);
 /// a b in new memory.
 at::Tensor product(const at::Tensor& a, const at::Tensor& b);

@@ -260,6 +260,12 @@ void ParameterStore::refresh_compute(size_t unit) {
   }
 }
 
+at::Tensor ParameterStore::narrow_copy(size_t unit) const {
+  const at::Tensor& whole = whole_values_[unit];
+  if (whole.scalar_type() != at::kBFloat16 || master_ != at::kFloat || partition_.transient) return {};
+  return unwatched(whole).narrow(0, own_begin(unit), shard(unit));
+}
+
 void ParameterStore::zero_gradients() {
   const PartScope scope(Part::optimizer);
   for (size_t u = 0; u < whole_gradients_.size(); ++u) {

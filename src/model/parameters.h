@@ -107,6 +107,9 @@ class ParameterStore {
   /// Copies this process's master values into the compute leaves; nothing to do where they share storage.
   void refresh_compute();
   void refresh_compute(size_t unit);
+  /// This process's part of the unit in bf16, for an optimizer that writes it together with fp32 master values, in
+  /// place of refresh_compute(); undefined where the types are others, or whole units come and go.
+  [[nodiscard]] at::Tensor narrow_copy(size_t unit) const;
   void zero_gradients();
 
   /// With a transient partition: gives the whole unit memory (values as it comes, gradients zero-filled), and takes it

@@ -1,5 +1,7 @@
 #include "optim/adamw.h"
 
+#include "kernels/cuda/ops.h"
+#include "kernels/cuda/place.h"
 #include "kernels/part.h"
 
 #include <ATen/ops/_fused_adamw.h>
@@ -11,28 +13,38 @@
 
 namespace mythos {
 
+namespace {
+
+// Whether the device's kernels update buffers like these.
+bool kernels_take(const at::Tensor& flat) { return cuda::applies(flat) && flat.scalar_type() != at::kBFloat16; }
+
+// Parts of the squared norm, where the kernels take the gradients.
+at::Tensor squares(const ParameterStore& store) {
+  std::vector<at::Tensor> all;
+  for (size_t u = 0; u < store.units(); ++u) all.push_back(store.gradients(u));
+  return cuda::sum_of_squares(all);
+}
+
+}  // namespace
+
 double squared_gradient_norm(const ParameterStore& store) {
   const PartScope scope(Part::optimizer);
+  if (store.units() > 0 && kernels_take(store.gradients(0))) return cuda::sum_in_order(squares(store)).item<double>();
   constexpr int64_t block = int64_t{1} << 16;  // longer fp32 sums lose digits
   double sum = 0;
-  at::Tensor on_device;
   for (size_t u = 0; u < store.units(); ++u) {
     const at::Tensor g = store.gradients(u);
-    if (!g.device().is_cpu()) {
-      const at::Tensor norm = at::linalg_vector_norm(g).to(at::kDouble);
-      on_device = on_device.defined() ? on_device + norm.square() : norm.square();
-      continue;
-    }
     for (int64_t begin = 0; begin < g.numel(); begin += block) {
       const at::Tensor piece = g.narrow(0, begin, std::min(block, g.numel() - begin));
       sum += at::dot(piece, piece).to(at::kDouble).item<double>();
     }
   }
-  if (on_device.defined()) sum += on_device.item<double>();
   return sum;
 }
 
 double gradient_norm(const ParameterStore& store) { return std::sqrt(squared_gradient_norm(store)); }
+
+double gradient_divisor(double norm, double clip) { return clip > 0 ? std::max(1.0, (norm + 1e-6) / clip) : 1.0; }
 
 AdamW::AdamW(ParameterStore& store, AdamWOptions options) : store_(store), options_(options) {
   for (size_t u = 0; u < store.units(); ++u) {
@@ -90,14 +102,51 @@ std::vector<NamedTensor> AdamW::named(const std::vector<at::Tensor>& flat) const
 
 void AdamW::step(double lr, double gradient_divisor) {
   const PartScope scope(Part::optimizer);
-  const at::NoGradGuard no_grad;
   ++steps_;
+  update(lr, gradient_divisor, {});
+}
+
+AdamW::Clipped AdamW::clipped_step(double lr, double clip, const at::Tensor& loss) {
+  TORCH_CHECK(store_.partition().parts == 1, "the gradients are shared out");
+  Clipped result;
+  if (!kernels_take(store_.values(0))) {
+    {
+      const PartScope scope(Part::waiting);
+      result.loss = loss.item<double>();
+    }
+    result.norm = gradient_norm(store_);
+    result.updated = std::isfinite(result.loss) && std::isfinite(result.norm);
+    if (result.updated) step(lr, gradient_divisor(result.norm, clip));
+    return result;
+  }
+  at::Tensor verdict;
+  {
+    const PartScope scope(Part::optimizer);
+    verdict = cuda::judge_step(squares(store_), loss, clip);
+    ++steps_;
+    update(lr, 1, verdict);
+  }
+  const PartScope scope(Part::waiting);  // a GPU ends its work here
+  const at::Tensor read = verdict.cpu();
+  const auto* numbers = read.const_data_ptr<double>();
+  result = {.loss = numbers[0], .norm = numbers[1], .updated = numbers[3] != 0};
+  if (!result.updated) --steps_;
+  return result;
+}
+
+// The update number steps_.
+void AdamW::update(double lr, double gradient_divisor, const at::Tensor& verdict) {
+  const at::NoGradGuard no_grad;
   const auto scalar = at::TensorOptions(store_.device()).dtype(at::kFloat);
   // The kernel takes its divisor in fp32; an fp64 model is scaled exactly beforehand.
   const bool exact = store_.master_dtype() == at::kDouble;
   std::optional<at::Tensor> divisor;
   if (!exact) divisor = at::full({}, gradient_divisor, scalar);
   for (size_t u = 0; u < store_.units(); ++u) {
+    if (kernels_take(store_.values(u))) {
+      update_on_device(u, lr, gradient_divisor, verdict);
+      continue;
+    }
     at::Tensor gradients = store_.gradients(u);
     if (exact && gradient_divisor != 1.0) gradients.div_(gradient_divisor);
     for (const Range& r : ranges_[u]) {
@@ -106,8 +155,31 @@ void AdamW::step(double lr, double gradient_divisor) {
                         {at::full({}, static_cast<double>(steps_ - r.lag), scalar)}, lr, options_.beta1, options_.beta2,
                         r.decay, options_.eps, false, false, divisor, std::nullopt);
     }
+    store_.refresh_compute(u);
   }
-  store_.refresh_compute();
+}
+
+void AdamW::update_on_device(size_t unit, double lr, double gradient_divisor, const at::Tensor& verdict) {
+  const at::Tensor copy = store_.narrow_copy(unit);
+  for (const Range& r : ranges_[unit]) {
+    const auto range = [&r](const at::Tensor& flat) {
+      return flat.defined() ? flat.narrow(0, r.begin, r.end - r.begin) : flat;
+    };
+    cuda::adamw_update({.value = range(store_.values(unit)),
+                        .gradient = range(store_.gradients(unit)),
+                        .first = range(first_[unit]),
+                        .second = range(second_[unit]),
+                        .copy = range(copy)},
+                       {.lr = lr,
+                        .beta1 = options_.beta1,
+                        .beta2 = options_.beta2,
+                        .eps = options_.eps,
+                        .decay = r.decay,
+                        .step = static_cast<double>(steps_ - r.lag),
+                        .divisor = gradient_divisor},
+                       verdict);
+  }
+  if (!copy.defined()) store_.refresh_compute(unit);
 }
 
 void AdamW::set_moments(size_t parameter, const at::Tensor& first, const at::Tensor& second) {

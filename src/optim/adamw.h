@@ -21,6 +21,10 @@ double squared_gradient_norm(const ParameterStore& store);
 /// Euclidean norm of all gradients, where they are all here.
 double gradient_norm(const ParameterStore& store);
 
+/// What gradients are divided by: 1, or what takes their norm to `clip` where they are longer; 0: never. As the
+/// reference clips: gradients times min(1, clip / (norm + 1e-6)).
+double gradient_divisor(double norm, double clip);
+
 class AdamW {
  public:
   AdamW(ParameterStore& store, AdamWOptions options);
@@ -28,6 +32,15 @@ class AdamW {
   /// One update of what this process updates, with gradients divided by `gradient_divisor` (clipping). Afterwards the
   /// store's compute leaves are fresh as far as they are here.
   void step(double lr, double gradient_divisor);
+
+  struct Clipped {
+    double loss = 0;
+    double norm = 0;       ///< of the gradients, before clipping
+    bool updated = false;  ///< false: loss or norm is not finite, and nothing was touched
+  };
+  /// The same where all gradients are here, clipped to `clip` (0: never), if they and `loss`, an fp64 scalar on the
+  /// store's device, are finite. A device is waited for once, at the end.
+  Clipped clipped_step(double lr, double clip, const at::Tensor& loss);
 
   /// Updates done so far: what bias correction counts.
   [[nodiscard]] int64_t steps() const { return steps_; }
@@ -56,6 +69,8 @@ class AdamW {
     int64_t lag = 0;
   };
   void set_ranges();
+  void update(double lr, double gradient_divisor, const at::Tensor& verdict);
+  void update_on_device(size_t unit, double lr, double gradient_divisor, const at::Tensor& verdict);
   [[nodiscard]] std::vector<NamedTensor> named(const std::vector<at::Tensor>& flat) const;
 
   ParameterStore& store_;

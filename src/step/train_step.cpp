@@ -68,29 +68,31 @@ void TrainStep::forward_and_backward(const at::Tensor& ids, const at::Tensor& ta
 
 StepResult TrainStep::finish(double lr) {
   StepResult result;
+  if (sharding_ == nullptr) {
+    const AdamW::Clipped step = optimizer_.clipped_step(lr, options_.clip, loss_);
+    result.loss = step.loss;
+    result.gradient_norm = step.norm;
+    result.updated = step.updated;
+    if (result.updated) balance_.update();
+    return result;
+  }
   {
     const PartScope scope(Part::waiting);  // a GPU ends its work here
     result.loss = loss_.item<double>();
   }
-  if (sharding_ != nullptr) {
-    TORCH_CHECK(micro_steps_ == options_.micro_steps, micro_steps_, " of ", options_.micro_steps, " micro-steps");
-    {
-      const PartScope scope(Part::waiting);
-      sharding_->reduce();
-    }
-    const auto totals = sharding_->totals(result.loss, squared_gradient_norm(model_.parameters()));
-    result.loss = totals.loss;
-    result.gradient_norm = totals.norm;
-    result.first_bad_rank = totals.first_bad;
-  } else {
-    result.gradient_norm = gradient_norm(model_.parameters());
+  TORCH_CHECK(micro_steps_ == options_.micro_steps, micro_steps_, " of ", options_.micro_steps, " micro-steps");
+  {
+    const PartScope scope(Part::waiting);
+    sharding_->reduce();
   }
+  const auto totals = sharding_->totals(result.loss, squared_gradient_norm(model_.parameters()));
+  result.loss = totals.loss;
+  result.gradient_norm = totals.norm;
+  result.first_bad_rank = totals.first_bad;
   if (!std::isfinite(result.loss) || !std::isfinite(result.gradient_norm)) return result;
-  // The reference's clip: gradients times min(1, clip / (norm + 1e-6)).
-  const double divisor = options_.clip > 0 ? std::max(1.0, (result.gradient_norm + 1e-6) / options_.clip) : 1.0;
-  optimizer_.step(lr, divisor);
-  if (sharding_ != nullptr) sharding_->publish();
-  if (balance_.on() && sharding_ != nullptr) {
+  optimizer_.step(lr, gradient_divisor(result.gradient_norm, options_.clip));
+  sharding_->publish();
+  if (balance_.on()) {
     Handle sum = sharding_->world().all_reduce(balance_.chosen());
     wait(sum);
   }

@@ -6,6 +6,7 @@
 namespace mythos {
 
 std::vector<TwinOp> loop_twins();
+std::vector<TwinOp> loss_twins();
 std::vector<TwinOp> moe_twins();
 std::vector<TwinOp> norm_twins();
 

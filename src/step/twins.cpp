@@ -59,7 +59,10 @@ Outcome run(const TwinForm& form, const std::vector<at::Tensor>& inputs, uint64_
     differentiable.push_back(o);
     cotangents.push_back(draw.normal(o.sizes()));
   }
-  out.gradients = torch::autograd::grad(differentiable, leaves, cotangents, false, false, /*allow_unused=*/true);
+  out.gradients.resize(leaves.size());
+  if (!differentiable.empty()) {  // a form may deliver gradients itself, as outputs
+    out.gradients = torch::autograd::grad(differentiable, leaves, cotangents, false, false, /*allow_unused=*/true);
+  }
   for (size_t i = 0; i < leaves.size(); ++i) {
     if (!out.gradients[i].defined()) out.gradients[i] = at::zeros_like(leaves[i]);
   }
@@ -71,7 +74,7 @@ Outcome run(const TwinForm& form, const std::vector<at::Tensor>& inputs, uint64_
 const std::vector<TwinOp>& twin_ops() {
   static const std::vector<TwinOp> all = [] {
     std::vector<TwinOp> list;
-    for (auto* topic : {norm_twins, moe_twins, loop_twins}) {
+    for (auto* topic : {loss_twins, norm_twins, moe_twins, loop_twins}) {
       for (TwinOp& op : topic()) list.push_back(std::move(op));
     }
     return list;
