@@ -6,5 +6,7 @@
 namespace mythos {
 
 std::vector<TwinOp> norm_twins();
+std::vector<TwinOp> swiglu_twins();
+std::vector<TwinOp> attention_twins();
 
 }  // namespace mythos
