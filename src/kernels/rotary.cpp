@@ -1,6 +1,8 @@
 #include "kernels/rotary.h"
 
 #include "kernels/cpu/rows.h"
+#include "kernels/cuda/ops.h"
+#include "kernels/cuda/place.h"
 
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -90,6 +92,7 @@ struct Rotate : torch::autograd::Function<Rotate> {
 }  // namespace
 
 at::Tensor rotate(const at::Tensor& x, const RotaryTable::Slice& positions) {
+  if (cuda::applies(x)) return cuda::rotate(x, positions);
   if (!rows_apply(x)) return rotate_reference(x, positions);
   return Rotate::apply(x, positions.cos, positions.sin);
 }

@@ -1,6 +1,8 @@
 #include "kernels/swiglu.h"
 
 #include "kernels/cpu/rows.h"
+#include "kernels/cuda/ops.h"
+#include "kernels/cuda/place.h"
 #include "kernels/product.h"
 
 #include <torch/csrc/autograd/custom_function.h>
@@ -13,6 +15,7 @@ at::Tensor swiglu_reference(const at::Tensor& joined) {
 }
 
 at::Tensor swiglu_forward(const at::Tensor& joined) {
+  if (cuda::applies(joined)) return cuda::swiglu_forward(joined);
   if (!rows_apply(joined)) return swiglu_reference(joined);
   const int64_t rows = joined.size(0);
   const int64_t f = joined.size(1) / 2;
@@ -30,6 +33,7 @@ at::Tensor swiglu_forward(const at::Tensor& joined) {
 }
 
 SwigluBackward swiglu_backward(const at::Tensor& joined, const at::Tensor& dy, const at::Tensor& scale) {
+  if (cuda::applies(joined)) return cuda::swiglu_backward(joined, dy, scale);
   SwigluBackward result;
   if (!rows_apply(joined)) {
     const auto type = accumulate_type(joined.scalar_type());

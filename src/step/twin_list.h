@@ -9,5 +9,7 @@ std::vector<TwinOp> loop_twins();
 std::vector<TwinOp> loss_twins();
 std::vector<TwinOp> moe_twins();
 std::vector<TwinOp> norm_twins();
+std::vector<TwinOp> swiglu_twins();
+std::vector<TwinOp> attention_twins();
 
 }  // namespace mythos

@@ -74,7 +74,7 @@ Outcome run(const TwinForm& form, const std::vector<at::Tensor>& inputs, uint64_
 const std::vector<TwinOp>& twin_ops() {
   static const std::vector<TwinOp> all = [] {
     std::vector<TwinOp> list;
-    for (auto* topic : {loss_twins, norm_twins, moe_twins, loop_twins}) {
+    for (auto* topic : {loss_twins, norm_twins, moe_twins, loop_twins, swiglu_twins, attention_twins}) {
       for (TwinOp& op : topic()) list.push_back(std::move(op));
     }
     return list;

@@ -2,7 +2,10 @@
 // and meaning are those of the ops' own headers.
 #pragma once
 
+#include "kernels/attention.h"
 #include "kernels/loop.h"
+#include "kernels/rotary.h"
+#include "kernels/swiglu.h"
 #include "kernels/weight.h"
 
 #include <utility>
@@ -46,5 +49,15 @@ struct AdamWNumbers {
 };
 /// One update of a range, or none, as the verdict says where there is one.
 void adamw_update(const AdamWRange& range, const AdamWNumbers& numbers, const at::Tensor& verdict);
+
+at::Tensor swiglu_forward(const at::Tensor& joined);
+SwigluBackward swiglu_backward(const at::Tensor& joined, const at::Tensor& dy, const at::Tensor& scale);
+
+at::Tensor rotate(const at::Tensor& x, const RotaryTable::Slice& positions);
+/// Whether the two below take these: q [B, T, ..], k [B, S, ..] with T = S.
+bool attention_applies(const at::Tensor& q, const at::Tensor& k);
+at::Tensor mla_attention(const at::Tensor& q_up, const at::Tensor& kv, const at::Tensor& k_rope,
+                         const RotaryTable::Slice& positions, const MlaHeads& sizes);
+at::Tensor causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
 
 }  // namespace mythos::cuda
