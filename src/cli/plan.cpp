@@ -8,6 +8,7 @@
 #include "data/tokenizer_source.h"
 #include "kernels/device.h"
 #include "kernels/memory.h"
+#include "plan/roofline.h"
 #include "plan/run_plan.h"
 #include "step/gemm_rate.h"
 #include "storage/storage.h"
@@ -27,7 +28,7 @@ struct Options {
   std::optional<double> price, budget, network;
   int64_t measure = -1;  // not said
   double seconds = 60;
-  bool compare = false, spot = false, check = false, json = false;
+  bool compare = false, spot = false, check = false, roofline = false, json = false;
 };
 
 bool all_local(const std::vector<std::string>& sources) {
@@ -110,7 +111,7 @@ void look_here(PlanRequest& request, const Options& o, LocalRows& rows, std::str
   const int64_t fixed = t.micro_batch > 0 ? t.micro_batch : 1;
   if (t.global_batch_tokens > 0 && fixed * t.seq_len > t.global_batch_tokens) return;  // make_plan says what is wrong
   if (device.is_cpu() && config.checkpoint.background) request.snapshot_bytes = snapshot_bytes(config.model);
-  GemmRate rate(gemm_shapes(config.model, fixed * t.seq_len, loops), device, compute);
+  GemmRate rate(gemm_shapes(config.model, fixed * t.seq_len, loops, device.type()), device, compute);
   rate.round(1.5);
   request.measured_peak = rate.best();
   if (o.measure == 0) return;
@@ -199,7 +200,23 @@ void run(const Options& o) {
     if (!plan.quota) throw usage_error(fmt::format("{} needs no quota that is known here", o.instance));
     plan.quota->present = present_quota(plan.quota->quota, request.region);
   }
-  o.json ? print_json(to_json(plan)) : print(plan_text(plan));
+  std::optional<Roofline> limits;
+  if (o.roofline) {
+    limits = roofline(planned_gpu(request), {.model = request.config.model,
+                                             .seq_len = request.config.train.seq_len,
+                                             .micro_batch = plan.batch.micro_batch,
+                                             .grad_accum = plan.batch.grad_accum,
+                                             .loops = std::ranges::max(request.config.train.loops),
+                                             .recompute = plan.recompute,
+                                             .assumed = {}});
+  }
+  if (o.json) {
+    Json json = to_json(plan);
+    if (limits) json["roofline"] = roofline_json(*limits);
+    print_json(json);
+  } else {
+    print(plan_text(plan) + (limits ? "\n" + roofline_text(*limits) : ""));
+  }
   if (plan.disk_free && *plan.disk_free < plan.disk_needed) {
     throw refusal(
         fmt::format("{} has {} free and the checkpoints need {} ({} x {} bytes)", request.config.checkpoint.dir,
@@ -274,6 +291,7 @@ void add_plan(CLI::App& app, Result&) {
           },
           "what a machine sends to others, for --gpus, instead of the catalogue's")
       ->type_name("X");
+  command->add_flag("--roofline", o->roofline, "what limits a micro-step on the GPU, part by part: an estimate");
   command->add_flag("--compare", o->compare, "rank the catalogue's machines by cost");
   command->add_flag("--check", o->check, "read the account's present quota with the aws command; nothing is requested");
   command->add_option("--hardware", o->hardware, "a catalogue of your own, laid over the built-in one (docs/plan.md)");

@@ -161,6 +161,11 @@ std::vector<KeySpec> train_keys() {
            "its input; or the least that fits the memory.",
        .choices = {"none", "loop", "auto"},
        .also = {"activation_checkpointing", "gradient_checkpointing", "checkpointing"}},
+      {.name = "cuda_graphs",
+       .place = train<&T::cuda_graphs>,
+       .meaning = "On a GPU with one process: each micro-step is captured once for each number of loops, and replayed. "
+                  "false: its kernels are started one by one.",
+       .also = {"cuda_graph"}},
       {.name = "seed",
        .place = train<&T::seed>,
        .bearing = Bearing::data,

@@ -60,6 +60,7 @@ struct TrainSection {
   double router_bias_speed = 0;    ///< change of an expert's bias in a step; 0: none
   std::vector<int64_t> loops;      ///< one number, or the choices drawn from each step; never empty after loading
   std::string recompute = "auto";  ///< "none", "loop", "auto"
+  bool cuda_graphs = true;         ///< micro-steps on a GPU are captured and replayed
   int64_t seed = 0;
   std::string sharding = "full";          ///< "none", "optimizer", "full", "hybrid"
   std::string reduce_gradients = "step";  ///< "step", "micro_step"

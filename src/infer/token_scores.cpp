@@ -8,7 +8,9 @@ TokenScores score_tokens(const Model& model, const at::Tensor& hidden, const at:
   const at::NoGradGuard no_grad;
   const int64_t n = hidden.size(0);
   TokenScores scores{at::empty({n}, at::kDouble), at::empty({n}, at::kBool)};
-  const int64_t chunk = cross_entropy_chunk_rows(model.config().vocab_size, n);
+  const int64_t chunk =
+      cross_entropy_chunk_rows(model.config().vocab_size, n, model.parameters().device().type(),
+                               static_cast<int64_t>(c10::elementSize(model.parameters().compute_dtype())));
   for (int64_t r = 0; r < n; r += chunk) {
     const int64_t rows = std::min(chunk, n - r);
     const at::Tensor logits = model.logits(hidden.narrow(0, r, rows)).to(accumulate_type(hidden.scalar_type()));

@@ -191,7 +191,8 @@ ParameterStore::ParameterStore(const ModelConfig& config, at::Device device, at:
     values_.push_back(shared ? own(whole_values_[u]) : at::zeros({shard(u)}, options.dtype(master)));
     if (gradients) {
       whole_gradients_.push_back(at::zeros({whole}, options.dtype(master)));
-      gradients_.push_back(partition_.transient ? at::zeros({shard(u)}, options.dtype(master)) : own(whole_gradients_[u]));
+      gradients_.push_back(partition_.transient ? at::zeros({shard(u)}, options.dtype(master))
+                                                : own(whole_gradients_[u]));
     }
     for (const auto& leaf : unit.leaves) {
       Weight w;

@@ -60,8 +60,8 @@ struct Partition {
 };
 
 /// The parameters of one model in memory. `master` values are what the optimizer updates; layers compute with leaves in
-/// `compute` dtype, which share the master's storage where the two dtypes are equal. Gradients are in master dtype: ops add
-/// to them there, however narrow what they multiply.
+/// `compute` dtype, which share the master's storage where the two dtypes are equal. Gradients are in master dtype: ops
+/// add to them there, however narrow what they multiply.
 class ParameterStore {
  public:
   /// Zero-filled. Without gradients (inference) no gradient buffers exist, and leaves are the master values, whatever
@@ -128,9 +128,9 @@ class ParameterStore {
   Partition partition_;
   at::Device device_;
   at::ScalarType compute_, master_;
-  std::vector<at::Tensor> values_, gradients_;              // master, own part
-  std::vector<at::Tensor> whole_values_;                    // compute
-  std::vector<at::Tensor> whole_gradients_;                 // master
+  std::vector<at::Tensor> values_, gradients_;  // master, own part
+  std::vector<at::Tensor> whole_values_;        // compute
+  std::vector<at::Tensor> whole_gradients_;     // master
   std::unordered_map<std::string, Weight> leaves_;
 };
 

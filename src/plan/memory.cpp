@@ -23,30 +23,41 @@ struct PerToken {
   [[nodiscard]] int64_t total(int64_t element) const { return values * element + bytes; }
 };
 
+// A model in bfloat16 trains on a GPU, whose ops (kernels/cuda) keep somewhat more.
+bool on_gpu(int64_t element) { return element < 4; }
+
 // From the block's normalised input to the output of attention.
-int64_t attention_values(const ModelConfig& c) {
+int64_t attention_values(const ModelConfig& c, bool gpu) {
   const int64_t out = c.n_heads * c.value_head_dim();
   if (c.attn_type == AttentionType::mla) {
-    // The up-projections are made again in the backward pass.
-    return c.dim + 2 * (c.q_lora_rank + c.kv_lora_rank) + 2 + c.qk_rope_head_dim + out + c.n_heads;
+    // On the CPU the up-projections are made again in the backward pass. On a GPU they are kept, and the norms read
+    // their inputs in the joined projection.
+    const int64_t projected =
+        gpu ? c.qk_rope_head_dim + c.n_heads * (c.qk_head_dim() + c.qk_nope_head_dim + c.v_head_dim) : 0;
+    return c.dim + 2 * (c.q_lora_rank + c.kv_lora_rank) + 2 + c.qk_rope_head_dim + out + c.n_heads + projected;
   }
   const int64_t projected = (c.n_heads + 2 * c.n_kv_heads) * c.head_dim();
   const int64_t rotated = (c.n_heads + c.n_kv_heads) * c.head_dim();
   return c.dim + projected + rotated + out + c.n_heads;
 }
 // Both norms' inputs, the second norm's output, and a number for each norm.
-int64_t block_values(const ModelConfig& c) { return attention_values(c) + 3 * c.dim + 2; }
+int64_t block_values(const ModelConfig& c, bool gpu) { return attention_values(c, gpu) + 3 * c.dim + 2; }
 
-PerToken dense_block(const ModelConfig& c) { return {block_values(c) + 2 * c.dense_dim(), 0}; }
+// Numbers by row and by head are fp32 in a bfloat16 model: as much again.
+int64_t wide_rows(const ModelConfig& c, bool gpu) { return gpu ? 2 * (c.n_heads + 4) : 0; }
 
-PerToken loop(const ModelConfig& c) {
+PerToken dense_block(const ModelConfig& c, bool gpu) {
+  return {block_values(c, gpu) + 2 * c.dense_dim(), wide_rows(c, gpu)};
+}
+
+PerToken loop(const ModelConfig& c, bool gpu) {
   const int64_t k = c.n_experts_per_tok;
-  PerToken kept{block_values(c), 0};
+  PerToken kept{block_values(c, gpu), wide_rows(c, gpu)};
   kept.values += 2 * c.dim + 1;                            // the state before, the block's output, the loop's norm
   kept.values += 2 * k + 2 * k * c.expert_dim;             // routed: weights, joined projections
   kept.values += c.n_shared_experts * 2 * c.shared_dim();  // shared: joined projections
   kept.values += 2 * c.lora_rank + 8;                      // adapter, halting
-  kept.bytes += 8 * 3 * k;                                 // experts, tokens and places of the choices
+  kept.bytes += 8 * (gpu ? 2 : 3) * k;                     // experts, tokens and places of the choices
   return kept;
 }
 
@@ -55,6 +66,9 @@ int64_t feed_forward_work(int64_t dim, int64_t width) { return 3 * dim + 4 * wid
 int64_t routed_work(const ModelConfig& c) { return c.n_experts_per_tok * (2 * c.dim + 4 * c.expert_dim) + 4 * c.dim; }
 
 int64_t logits_bytes(const ModelConfig& c, int64_t tokens, int64_t element) {
+  if (on_gpu(element)) {  // the logits, which become their gradient
+    return cross_entropy_chunk_rows(c.vocab_size, tokens, at::kCUDA, element) * c.vocab_size * element;
+  }
   const int64_t rows = cross_entropy_chunk_rows(c.vocab_size, tokens);
   const int64_t block_rows = cross_entropy_block(c.vocab_size);
   const int64_t blocks = (c.vocab_size + block_rows - 1) / block_rows;
@@ -68,12 +82,15 @@ std::array<int64_t, n_phases> passing_memory(const ModelConfig& c, int64_t micro
   const int64_t tokens = micro_batch * seq_len;
   const bool again = recompute == Recompute::loop;
   const int64_t state = c.dim * element;
-  const int64_t block = dense_block(c).total(element);
-  const int64_t one_loop = loop(c).total(element);
+  const bool gpu = on_gpu(element);
+  const int64_t block = dense_block(c, gpu).total(element);
+  const int64_t one_loop = loop(c, gpu).total(element);
   const int64_t prelude = c.prelude_layers * (again ? state : block);
   const int64_t coda = c.coda_layers * (again ? state : block);
   const int64_t looped = loops * (again ? state : one_loop);
-  const int64_t ends = 5 * state;  // ACT's sum, the final norm's input and output, the hidden gradient, e
+  // ACT's sum, the final norm's input and output, the hidden gradient, e. On a GPU the sum is fp32, the one before and
+  // the one that is made of it.
+  const int64_t ends = 5 * state + (gpu ? 6 * c.dim : 0);
   const int64_t kept = prelude + looped + coda + ends;
   const int64_t dense_work = feed_forward_work(c.dim, c.dense_dim()) * element;
   // Shared experts come first in the backward pass and let go of what they kept before the routed ones work.

@@ -14,7 +14,7 @@
 
 namespace mythos {
 
-std::vector<GemmShape> gemm_shapes(const ModelConfig& c, int64_t tokens, int64_t loops) {
+std::vector<GemmShape> gemm_shapes(const ModelConfig& c, int64_t tokens, int64_t loops, at::DeviceType device) {
   std::vector<GemmShape> shapes;
   // A layer y[tokens, out] = x W^T that `rows` rows pass at a time, `times` times a token.
   const auto layer = [&](Part part, int64_t rows, int64_t out, int64_t in, double times) {
@@ -40,13 +40,17 @@ std::vector<GemmShape> gemm_shapes(const ModelConfig& c, int64_t tokens, int64_t
   const auto blocks = static_cast<double>(c.prelude_layers + c.coda_layers);
   const auto n = static_cast<double>(loops);
 
-  // The head works on a block of the vocabulary and a chunk of rows at a time (kernels/cross_entropy.h).
-  const int64_t rows = cross_entropy_chunk_rows(c.vocab_size, tokens);
-  const int64_t block = std::min(c.vocab_size, cross_entropy_block(c.vocab_size));
-  const double head = 2.0 * static_cast<double>(c.vocab_size) * static_cast<double>(c.dim);
-  shapes.push_back({Part::head, block, rows, c.dim, false, true, false, head});
-  shapes.push_back({Part::head, rows, c.dim, block, true, false, true, head});
-  shapes.push_back({Part::head, block, c.dim, rows, false, false, true, head});
+  // The head works on a chunk of rows at a time (kernels/cross_entropy.h), on the CPU with a block of the vocabulary.
+  if (device == at::kCPU) {
+    const int64_t rows = cross_entropy_chunk_rows(c.vocab_size, tokens);
+    const int64_t block = std::min(c.vocab_size, cross_entropy_block(c.vocab_size));
+    const double head = 2.0 * static_cast<double>(c.vocab_size) * static_cast<double>(c.dim);
+    shapes.push_back({Part::head, block, rows, c.dim, false, true, false, head});
+    shapes.push_back({Part::head, rows, c.dim, block, true, false, true, head});
+    shapes.push_back({Part::head, block, c.dim, rows, false, false, true, head});
+  } else {
+    layer(Part::head, cross_entropy_chunk_rows(c.vocab_size, tokens, device, 2), c.vocab_size, c.dim, 1);
+  }
 
   attention(blocks + n);
   layer(Part::projections, tokens, 2 * c.dense_dim(), c.dim, blocks);
@@ -80,7 +84,9 @@ void GemmRate::round(double seconds) {
     const GemmShape& s = shapes_[i];
     const at::Tensor a = at::full(s.transpose_a ? at::IntArrayRef{s.k, s.m} : at::IntArrayRef{s.m, s.k}, 0.5, options);
     const at::Tensor b = at::full(s.transpose_b ? at::IntArrayRef{s.n, s.k} : at::IntArrayRef{s.k, s.n}, 0.5, options);
-    at::Tensor c = at::zeros({s.m, s.n}, options);
+    // On a device gradients of weights are summed in fp32.
+    const bool wide = s.accumulate && dtype_ == at::kBFloat16 && !device_.is_cpu();
+    at::Tensor c = at::zeros({s.m, s.n}, wide ? options.dtype(at::kFloat) : options);
     const auto product = [&, left = s.transpose_a ? a.t() : a, right = s.transpose_b ? b.t() : b](Form form) {
       if (form == Form::libtorch) {
         multiply_reference(c, left, right, s.accumulate);

@@ -23,8 +23,9 @@ struct GemmShape {
 };
 
 /// The products that hold the FLOPs of this model with `tokens` tokens in a micro-batch: forward, gradients of the
-/// inputs and of the weights. Scores and values of attention are not among them.
-std::vector<GemmShape> gemm_shapes(const ModelConfig& config, int64_t tokens, int64_t loops);
+/// inputs and of the weights. Scores and values of attention are not among them. The head's depend on the device.
+std::vector<GemmShape> gemm_shapes(const ModelConfig& config, int64_t tokens, int64_t loops,
+                                   at::DeviceType device = at::kCPU);
 
 /// Measures the matrix multiply on these shapes, LibTorch's and the one the fused ops take (kernels/product.h), the
 /// faster of the two for each shape; in rounds, so that it can take turns with what it is the limit of.

@@ -65,7 +65,7 @@ class Bandwidth {
 // The rate of the products an op consists of.
 GemmRate products_of(Part part, const OpSpeedOptions& o) {
   const int64_t tokens = o.seq_len * o.micro_batch;
-  auto shapes = gemm_shapes(o.model, part == Part::head ? std::min(tokens, o.head_tokens) : tokens, 1);
+  auto shapes = gemm_shapes(o.model, part == Part::head ? std::min(tokens, o.head_tokens) : tokens, 1, o.device.type());
   std::erase_if(shapes, [&](const GemmShape& s) { return s.part != part; });
   return {std::move(shapes), o.device, o.type};
 }

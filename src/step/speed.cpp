@@ -101,7 +101,7 @@ TrainSpeed measure_training(const TrainSpeedOptions& o, const std::function<void
     one_step();
     longest = seconds_since(begin);
   }
-  GemmRate rate(gemm_shapes(o.model, tokens, loops), o.device, o.compute);
+  GemmRate rate(gemm_shapes(o.model, tokens, loops, o.device.type()), o.device, o.compute);
   const auto round = [&] {
     rate.round(std::clamp(0.1 * longest, std::min(1.0, 4 * longest), 4.0));
     result.gemm_rates.push_back(rate.last());

@@ -14,15 +14,17 @@ struct StepOptions {
   double clip = 1.0;    ///< global gradient norm above which gradients are scaled down; 0: never
   int64_t n_loops = 0;  ///< 0: the model's max_loop_iters
   Recompute recompute = Recompute::none;
-  const LoopObserver* observer = nullptr;  ///< told of every loop of the forward pass; alive until finish()
-  double loss_tokens = 0;                  ///< targets in the whole global batch: what the loss is divided by
-  int64_t micro_steps = 1;                 ///< on each rank; used where there are several ranks
+  /// Told of every loop of the forward passes; alive until finish(). Where micro-steps are captured, of those of the
+  /// first one only: who watches keeps it from being captured.
+  const LoopObserver* observer = nullptr;
+  double loss_tokens = 0;   ///< targets in the whole global batch: what the loss is divided by
+  int64_t micro_steps = 1;  ///< on each rank; used where there are several ranks
 };
 
 /// What becomes a CUDA graph.
 enum class Capture {
   never,
-  when_possible,  ///< each micro-step on a GPU, where one process trains and nobody observes
+  when_possible,  ///< each micro-step on a GPU where one process trains
 };
 
 struct StepResult {
@@ -65,7 +67,8 @@ class TrainStep {
   StepGraph graph_;
   at::Tensor loss_;           // fp64, of all micro-steps; like what follows always in the same memory
   at::Tensor ids_, targets_;  // what a graph reads
-  int64_t micro_steps_ = 0;   // done
+  int64_t micro_steps_ = 0;   // begun
+  bool observed_ = false;     // this one
 };
 
 }  // namespace mythos

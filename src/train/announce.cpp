@@ -2,6 +2,7 @@
 #include "base/log.h"
 #include "base/machine.h"
 #include "base/units.h"
+#include "kernels/device.h"
 #include "kernels/memory.h"
 #include "step/gemm_rate.h"
 #include "storage/storage.h"
@@ -76,8 +77,18 @@ void say_what_was_decided(const Run& run, int64_t checkpoint_size, int64_t avail
             run.recompute == Recompute::loop ? "loop (each loop is run again in the backward pass)" : "none");
 }
 
-void say_measured_memory(const Run& run) {
-  if (!run.device.is_cpu() || memory_use().peak == 0) return;
+void say_how_it_went(const Run& run, const StepGraph& graph) {
+  if (!run.device.is_cpu()) {
+    log::info("memory: tensors took {} at most, {} predicted", bytes_text(static_cast<double>(peak_memory(run.device))),
+              bytes_text(static_cast<double>(run.memory.total() - run.memory.program)));
+    if (graph.graphs() > 0) {
+      log::info("each micro-step is one CUDA graph");
+    } else if (!graph.why_not().empty()) {
+      log::info("the kernels of a micro-step are started one by one: {}", graph.why_not());
+    }
+    return;
+  }
+  if (memory_use().peak == 0) return;
   log::info("{}", measured_memory_text(run.memory, memory_use().peak, peak_resident_bytes(), available_memory()));
 }
 

@@ -298,8 +298,9 @@ void enter(Run& run, const TrainRequest& request) {
 // All ranks at once, as they will compute.
 double measured_rate(const Run& run) {
   const int64_t most_loops = *std::max_element(run.loops.begin(), run.loops.end());
-  GemmRate rate(gemm_shapes(run.config.model, run.batch.micro_batch * run.config.train.seq_len, most_loops), run.device,
-                run.compute);
+  GemmRate rate(
+      gemm_shapes(run.config.model, run.batch.micro_batch * run.config.train.seq_len, most_loops, run.device.type()),
+      run.device, run.compute);
   rate.round(1.5);
   double sum = 0;
   for (const auto& of_rank : all_numbers(*run.team->world(), std::vector<double>{rate.best()})) sum += of_rank[0];

@@ -1,6 +1,7 @@
 // The parts that prepare_run() is made of. Nothing outside this folder needs them.
 #pragma once
 
+#include "step/train_step.h"
 #include "train/run.h"
 
 namespace mythos {
@@ -33,8 +34,12 @@ void lock_folders(Run& run);
 /// Creates the run's folders and locks them, or takes over those that are there; with `fresh` they are set aside first.
 void enter_folders(Run& run, bool fresh);
 
-/// After the first step: what it took of what was predicted.
-void say_measured_memory(const Run& run);
+/// What train.cuda_graphs says.
+inline Capture capture_of(const TrainSection& train) {
+  return train.cuda_graphs ? Capture::when_possible : Capture::never;
+}
+/// After the first step: what it took of what was predicted, and how its work reached a GPU.
+void say_how_it_went(const Run& run, const StepGraph& graph);
 /// Prints device, model, data, batch, work, schedule, checkpoints and memory.
 void say_what_was_decided(const Run& run, int64_t checkpoint_size, int64_t available);
 

@@ -46,7 +46,7 @@ class Trainer {
                sharding_ ? sharding_->partition() : Partition{}),
         optimizer_(model_.parameters(), {config_.train.betas[0], config_.train.betas[1], config_.train.eps,
                                          config_.train.weight_decay, config_.train.decay_norms}),
-        step_(model_, optimizer_, sharding_.get(), config_.train.router_bias_speed),
+        step_(model_, optimizer_, sharding_.get(), config_.train.router_bias_speed, capture_of(config_.train)),
         schedule_(run.schedule()),
         batches_(*run.loader, run.batch.micro_batch, config_.train.seq_len),
         saver_(*run.store, {.every = config_.checkpoint.every,
@@ -113,7 +113,7 @@ class Trainer {
       if (outcome == Outcome::skipped && !agreed_.stopping()) continue;
       if (outcome != Outcome::done) break;
       report_checkpoint();
-      if (team_.first() && done_ == first_ + 1) say_measured_memory(run_);
+      if (team_.first() && done_ == first_ + 1) say_how_it_went(run_, step_.graph());
       const bool last = done_ == run_.batch.steps;
       if (is_logged(done_)) log_step();
       if (config_.log.eval_every > 0 && done_ % config_.log.eval_every == 0 && !last) evaluate_now();
