@@ -1,6 +1,8 @@
 #include "kernels/attention.h"
 
 #include "kernels/attention_cpu.h"
+#include "kernels/cuda/ops.h"
+#include "kernels/cuda/place.h"
 #include "kernels/linear.h"
 #include "kernels/part.h"
 #include "kernels/product.h"
@@ -142,6 +144,7 @@ at::Tensor mla_attention(const at::Tensor& q_up, const at::Tensor& kv, const at:
                   positions.cos.size(0) == t_count && positions.cos.size(1) == sizes.rope / 2,
               "mla_attention: shapes do not fit: q_up ", q_up.sizes(), ", kv ", kv.sizes(), ", k_rope ", k_rope.sizes(),
               ", positions ", positions.cos.sizes());
+  if (cuda::attention_applies(q_up, kv)) return cuda::mla_attention(q_up, kv, k_rope, positions, sizes);
   if (rows_apply(q_up)) {
     const std::vector<int64_t> list{sizes.heads, sizes.nope, sizes.rope, sizes.value};
     if (needs_gradient({q_up, kv, k_rope})) {
@@ -160,7 +163,7 @@ at::Tensor mla_attention(const at::Tensor& q_up, const at::Tensor& kv, const at:
 at::Tensor mla_projected_attention(const at::Tensor& query, const Weight& q_up, const at::Tensor& latent,
                                    const Weight& kv_up, const at::Tensor& k_rope, const RotaryTable::Slice& positions,
                                    const MlaHeads& sizes) {
-  if (rows_apply(query) && needs_gradient({query, latent, k_rope, q_up.value, kv_up.value})) {
+  if (!cuda::applies(query) && rows_apply(query) && needs_gradient({query, latent, k_rope, q_up.value, kv_up.value})) {
     return ProjectedMlaAttention::apply(query, q_up.value, latent, kv_up.value, k_rope, positions.cos, positions.sin,
                                         std::vector<int64_t>{sizes.heads, sizes.nope, sizes.rope, sizes.value},
                                         GradientBuffer{q_up.grad}, GradientBuffer{kv_up.grad});
@@ -180,6 +183,7 @@ at::Tensor causal_attention(const at::Tensor& q, const at::Tensor& k, const at::
   TORCH_CHECK(k.size(0) == q.size(0) && v.size(0) == q.size(0) && v.size(1) == k.size(1) && k.size(3) == q.size(3) &&
                   v.size(2) == k.size(2) && k.size(2) > 0 && q.size(2) % k.size(2) == 0,
               "causal_attention: shapes do not fit: q ", q.sizes(), ", k ", k.sizes(), ", v ", v.sizes());
+  if (cuda::attention_applies(q, k)) return cuda::causal_attention(q, k, v);
   if (!rows_apply(q)) return fused_elsewhere(q, k, v);
   if (needs_gradient({q, k, v})) return GroupedAttention::apply(q, k, v);
   return cpu::grouped_attention(q, k, v, false).out;

@@ -43,7 +43,8 @@ at::Tensor rotate_reference(const at::Tensor& x, const RotaryTable::Slice& posit
   auto pairs = x.sizes().vec();
   pairs.back() /= 2;
   pairs.push_back(2);
-  const at::Tensor z = at::view_as_complex(x.to(type).reshape(pairs).contiguous());
+  // A copy: a complex view wants to begin at an even number, and columns of a joined projection may not.
+  const at::Tensor z = at::view_as_complex(x.to(type).reshape(pairs).clone(at::MemoryFormat::Contiguous));
   const at::Tensor turn = at::complex(positions.cos.to(type), positions.sin.to(type)).unsqueeze(1);
   return at::view_as_real(z * turn).flatten(-2).to(x.scalar_type());
 }

@@ -1,5 +1,6 @@
 // Every *.safetensors with `golden` metadata in MYTHOS_GOLDEN_DIR (default: the copies here), in fp64 and fp32.
 #include "step/golden.h"
+#include "kernels/cuda/place.h"
 
 #include <gtest/gtest.h>
 
@@ -36,6 +37,15 @@ class Golden : public testing::TestWithParam<std::filesystem::path> {
 
 TEST_P(Golden, Float64) { check(at::kDouble); }
 TEST_P(Golden, Float32) { check(at::kFloat); }
+// The source of the CUDA kernels, run on the host.
+TEST_P(Golden, Float64InTheDevicesForm) {
+  const cuda::OnHost host;
+  check(at::kDouble);
+}
+TEST_P(Golden, Float32InTheDevicesForm) {
+  const cuda::OnHost host;
+  check(at::kFloat);
+}
 
 INSTANTIATE_TEST_SUITE_P(Files, Golden, testing::ValuesIn(golden_files()), [](const auto& param) {
   std::string name = param.param.stem().string();

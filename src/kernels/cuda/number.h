@@ -102,7 +102,7 @@ inline constexpr int vector_width = 16 / static_cast<int>(sizeof(T));
 MYTHOS_INLINE float exponential(float x) { return expf(x); }
 MYTHOS_INLINE double exponential(double x) { return exp(x); }
 MYTHOS_INLINE float logarithm(float x) { return logf(x); }
-MYTHOS_INLINE double logarithm(double x) { return log(x); }
+MYTHOS_INLINE double logarithm(double x) { return ::log(x); }
 MYTHOS_INLINE float root(float x) { return sqrtf(x); }
 MYTHOS_INLINE double root(double x) { return sqrt(x); }
 template <class A>
