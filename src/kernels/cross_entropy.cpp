@@ -242,7 +242,7 @@ int64_t cross_entropy_block(int64_t vocabulary) {
 int64_t cross_entropy_chunk_rows(int64_t vocabulary, int64_t tokens, at::DeviceType device, int64_t element) {
   const int64_t classes = std::max<int64_t>(vocabulary, 1);
   const int64_t most = device == at::kCPU ? std::clamp<int64_t>(52'000'000 / classes, 64, 1024)
-                                          : std::max<int64_t>(2'500'000'000 / (classes * element) / 16 * 16, 64);
+                                          : std::max<int64_t>(1'250'000'000 / (classes * element) / 16 * 16, 64);
   const int64_t chunks = std::max<int64_t>(1, (tokens + most - 1) / most);
   const int64_t rows = (tokens + chunks - 1) / chunks;
   return (rows + 15) / 16 * 16;

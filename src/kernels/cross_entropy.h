@@ -23,7 +23,7 @@ at::Tensor linear_cross_entropy_reference(const at::Tensor& hidden, const at::Te
 
 /// Positions whose logits the op holds at a time, of `tokens` in all: equal chunks of at most 208 MB of fp32, 64 to
 /// 1,024 positions (with fewer all weights are read more often; with more the matrix products gain nothing). On other
-/// devices at most 2.5 GB of logits of `element` bytes, and at least 64 positions.
+/// devices at most 1.25 GB of logits of `element` bytes, and at least 64 positions.
 int64_t cross_entropy_chunk_rows(int64_t vocabulary, int64_t tokens, at::DeviceType device = at::kCPU,
                                  int64_t element = 4);
 

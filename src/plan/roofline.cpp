@@ -1,11 +1,13 @@
 #include "plan/roofline.h"
 
 #include "base/units.h"
+#include "kernels/cross_entropy.h"
 #include "model/flops.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 namespace mythos {
@@ -92,7 +94,10 @@ class Builder {
 
   void head() {
     const double v = real(c_.vocab_size);
-    products("head and loss", 1, n_, v, real(c_.dim), 1, false);
+    // A chunk of rows at a time passes all of the head's weights, and adds to all of their gradient.
+    const int64_t tokens = r_.micro_batch * r_.seq_len;
+    const double chunks = std::ceil(n_ / real(cross_entropy_chunk_rows(c_.vocab_size, tokens, at::kCUDA, 2)));
+    products("head and loss", chunks, n_ / chunks, v, real(c_.dim), 1, false);
     // Largest and sum, then the gradient in place: the second reading comes from the L2 cache.
     operation("head and loss", 1, 0, 2 * el * n_ * v, 1);
     // The embedding, the final norm.

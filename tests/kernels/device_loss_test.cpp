@@ -71,9 +71,9 @@ TEST(CrossEntropyOnHost, LogitsThatAreNotFiniteOrHuge) {
 }
 
 TEST(CrossEntropyChunk, DevicesTakeMore) {
-  EXPECT_EQ(cross_entropy_chunk_rows(200000, 65536, at::kCUDA, 2), 5968);  // 11 chunks of at most 6,240
+  EXPECT_EQ(cross_entropy_chunk_rows(200000, 65536, at::kCUDA, 2), 2992);  // 22 chunks of at most 3,120
   EXPECT_EQ(cross_entropy_chunk_rows(200000, 2048, at::kCUDA, 2), 2048);
-  EXPECT_EQ(cross_entropy_chunk_rows(200000, 65536, at::kCUDA, 4), 2992);  // 22 chunks of at most 3,120
+  EXPECT_EQ(cross_entropy_chunk_rows(200000, 65536, at::kCUDA, 4), 1536);  // 43 chunks of at most 1,552
   EXPECT_EQ(cross_entropy_chunk_rows(1 << 24, 1 << 20, at::kCUDA, 4), 64);
 }
 

@@ -46,7 +46,7 @@ TEST(Roofline, DoesTheFlopsThatAreCounted) {
 }
 
 TEST(Roofline, RecomputingCostsAForwardPassOfTheBlocks) {
-  const Gpu& gpu = Catalogue::built_in().gpu("L40S");
+  const Gpu gpu = Catalogue::built_in().gpu("L40S");
   RooflineRequest request = article();
   const Roofline kept = roofline(gpu, request);
   request.recompute = Recompute::loop;
@@ -60,7 +60,7 @@ TEST(Roofline, RecomputingCostsAForwardPassOfTheBlocks) {
 
 TEST(Roofline, NothingIsFasterThanItsLimits) {
   for (const char* name : {"L40S", "H100", "H200", "A100 80GB"}) {
-    const Gpu& gpu = Catalogue::built_in().gpu(name);
+    const Gpu gpu = Catalogue::built_in().gpu(name);
     const Roofline r = roofline(gpu, article());
     for (const RooflinePart& p : r.parts) {
       EXPECT_GE(p.limit_s * (1 + 1e-9), p.flops / gpu.bf16_flops) << p.name;
