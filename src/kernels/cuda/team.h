@@ -51,7 +51,7 @@ struct Team {
   __device__ Values<A, K> sums(const F& f) const {
     Values<A, K> own{};
     f(static_cast<int>(threadIdx.x), own);
-    return reduced<K, A>(own, A(0), [](A a, A b) { return a + b; });
+    return reduced<K, A>(own, [](A a, A b) { return a + b; });
   }
   template <class A, class F>
   __device__ A sum(const F& f) const {
@@ -61,7 +61,7 @@ struct Team {
   template <class A, class F>
   __device__ A largest(const F& f) const {
     Values<A, 1> own{{f(static_cast<int>(threadIdx.x))}};
-    return reduced<1, A>(own, own[0], [](A a, A b) { return larger(a, b); })[0];
+    return reduced<1, A>(own, [](A a, A b) { return larger(a, b); })[0];
   }
   template <class T>
   __device__ T* scratch() const {
@@ -71,7 +71,7 @@ struct Team {
 
  private:
   template <int K, class A, class Op>
-  __device__ Values<A, K> reduced(Values<A, K> own, A first, const Op& op) const {
+  __device__ Values<A, K> reduced(Values<A, K> own, const Op& op) const {
     __shared__ A by_warp[K][most_lanes / warp];
     for (int distance = warp / 2; distance > 0; distance /= 2) {
 #pragma unroll
@@ -89,7 +89,6 @@ struct Team {
       own[k] = by_warp[k][0];
       for (int w = 1; w < warps; ++w) own[k] = op(own[k], by_warp[k][w]);
     }
-    (void)first;
     return own;
   }
 };
