@@ -9,12 +9,6 @@
 namespace mythos {
 namespace {
 
-// Adds to the count of a loop, which may be the first there is.
-void add(std::vector<at::Tensor>& counts, size_t loop, const at::Tensor& more) {
-  if (counts.size() <= loop) counts.resize(loop + 1);
-  counts[loop] = counts[loop].defined() ? counts[loop] + more : more;
-}
-
 ExpertLoad load_of(std::span<const double> counts) {
   const double total = std::accumulate(counts.begin(), counts.end(), 0.0);
   ExpertLoad load;
@@ -24,30 +18,41 @@ ExpertLoad load_of(std::span<const double> counts) {
 
 }  // namespace
 
-LoopStatistics::LoopStatistics(int64_t n_experts, double act_threshold)
-    : n_experts_(n_experts), threshold_(act_threshold), observer_([this](const LoopReport& r) { see(r); }) {}
+LoopStatistics::LoopStatistics(int64_t n_experts, double act_threshold, int64_t loops)
+    : n_experts_(n_experts),
+      threshold_(act_threshold),
+      loops_(loops),
+      observer_([this](const LoopReport& r) { see(r); }) {}
 
 void LoopStatistics::begin() {
-  chosen_.clear();
-  running_.clear();
+  if (counts_.defined()) counts_.zero_();
   cumulative_ = halted_ = at::Tensor();
-  positions_ = 0;
 }
 
 void LoopStatistics::see(const LoopReport& r) {
   const at::NoGradGuard no_grad;
-  const auto t = static_cast<size_t>(r.loop);
   const at::Tensor experts = r.experts.reshape(-1);
-  add(chosen_, t, at::zeros({n_experts_}, experts.options()).scatter_add_(0, experts, at::ones_like(experts)));
+  if (!counts_.defined() || r.loop >= loops_) {
+    const at::Tensor before = counts_;
+    const int64_t old = loops_;
+    loops_ = std::max(loops_, r.loop + 1);
+    counts_ = at::zeros({loops_ + 1, n_experts_ + 1}, experts.options());
+    if (before.defined()) {
+      counts_.narrow(0, 0, old).copy_(before.narrow(0, 0, old));
+      counts_.select(0, loops_).copy_(before.select(0, old));
+    }
+  }
+  at::Tensor row = counts_.select(0, r.loop);
+  row.scatter_add_(0, experts, at::ones_like(experts));
   if (r.loop == 0) {
-    positions_ += r.halt_p.numel();
+    counts_.select(0, loops_).narrow(0, n_experts_, 1).add_(r.halt_p.numel());
     cumulative_ = at::zeros_like(r.halt_p);
     halted_ = at::zeros(r.halt_p.sizes(), r.halt_p.options().dtype(at::kBool));
   }
   // As ACT counts: what a position adds up while it runs.
   cumulative_ = cumulative_ + r.halt_p * halted_.logical_not().to(r.halt_p.scalar_type());
   halted_ = halted_.logical_or(cumulative_.ge(threshold_));
-  add(running_, t, halted_.logical_not().sum());
+  row.narrow(0, n_experts_, 1).add_(halted_.logical_not().sum());
 }
 
 LoopSummary LoopStatistics::read(int64_t n_loops, Communicator& world) const {
@@ -55,12 +60,12 @@ LoopSummary LoopStatistics::read(int64_t n_loops, Communicator& world) const {
   // run had nothing left to do.
   const auto width = static_cast<size_t>(n_experts_) + 1, loops = static_cast<size_t>(n_loops);
   std::vector<int64_t> own(loops * width + 1);
-  for (size_t t = 0; t < std::min(running_.size(), loops); ++t) {
-    const at::Tensor chosen = chosen_[t].cpu().contiguous();
-    std::copy_n(chosen.const_data_ptr<int64_t>(), n_experts_, &own[t * width]);
-    own[t * width + width - 1] = running_[t].item<int64_t>();
+  if (counts_.defined()) {
+    const at::Tensor counts = counts_.cpu().contiguous();
+    const auto* numbers = counts.const_data_ptr<int64_t>();
+    std::copy_n(numbers, std::min(static_cast<size_t>(loops_), loops) * width, own.begin());
+    own.back() = numbers[static_cast<size_t>(loops_) * width + width - 1];
   }
-  own.back() = positions_;
   std::vector<double> sums(own.size());
   for (const auto& of_rank : all_numbers(world, own)) {
     for (size_t i = 0; i < sums.size(); ++i) sums[i] += static_cast<double>(of_rank[i]);

@@ -11,7 +11,9 @@ namespace mythos {
 /// what is computed without. Counts stay on the device until read(): nobody waits for it before.
 class LoopStatistics {
  public:
-  LoopStatistics(int64_t n_experts, double act_threshold);
+  /// `loops`: the most that will be seen. Up to so many what is counted stays where it is in memory from the first pass
+  /// on, so that passes may be captured and replayed (step/step_graph.h).
+  LoopStatistics(int64_t n_experts, double act_threshold, int64_t loops = 1);
   LoopStatistics(const LoopStatistics&) = delete;
   LoopStatistics& operator=(const LoopStatistics&) = delete;
 
@@ -33,11 +35,12 @@ class LoopStatistics {
 
   int64_t n_experts_;
   double threshold_;
+  int64_t loops_;
   LoopObserver observer_;
-  std::vector<at::Tensor> chosen_;   // by loop: int64 [n_experts]
-  std::vector<at::Tensor> running_;  // by loop: positions that have not halted after it, int64 scalar
-  at::Tensor cumulative_, halted_;   // of the forward pass that is on
-  int64_t positions_ = 0;
+  // int64 [loops + 1, n_experts + 1] on the passes' device: by loop choices of each expert, and positions that have not
+  // halted after it; the last row's last number: positions.
+  at::Tensor counts_;
+  at::Tensor cumulative_, halted_;  // of the forward pass that is on
 };
 
 }  // namespace mythos

@@ -3,6 +3,7 @@
 #ifdef MYTHOS_CUDA
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/core/Event.h>
+#include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #endif
@@ -36,6 +37,8 @@ struct StepGraph::Device {
 
   // Throws what the body throws; nothing is left half captured.
   void capture(at::cuda::CUDAGraph& graph, const std::function<void()>& body) {
+    // What runs as it is has left memory behind that a graph, which has its own, would never use.
+    c10::cuda::CUDACachingAllocator::emptyCache();
     // One pool for all: they are replayed one after another, and nothing they make outlives a replay.
     graph.capture_begin(pool, cudaStreamCaptureModeThreadLocal);
     std::exception_ptr error;

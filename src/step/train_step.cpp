@@ -16,7 +16,7 @@ TrainStep::TrainStep(Model& model, AdamW& optimizer, Sharding* sharding, double 
       balance_(model.router_bias(), router_bias_speed),
       count_experts_([this](const LoopReport& r) {
         balance_.count(r.experts);
-        if (observed_) (*options_.observer)(r);
+        if (options_.observer != nullptr) (*options_.observer)(r);
       }),
       input_(model.parameters().device()),
       graph_(model.parameters().device(), capture == Capture::when_possible),
@@ -35,11 +35,9 @@ void TrainStep::begin(const StepOptions& options) {
 
 void TrainStep::micro_step(const at::Tensor& ids, const at::Tensor& targets) {
   ++micro_steps_;
-  const bool captured = sharding_ == nullptr && graph_.captures();  // ranks wait for each other
-  observed_ = options_.observer != nullptr && (!captured || micro_steps_ == 1);
   if (sharding_ != nullptr) sharding_->begin_micro_step(micro_steps_ == options_.micro_steps);
   const DeviceInput::Batch batch = input_.send(ids, targets);
-  if (!captured || observed_) {
+  if (sharding_ != nullptr || !graph_.captures()) {  // ranks wait for each other
     graph_.run_once([&] { forward_and_backward(batch.ids, batch.targets); });
   } else {
     if (!ids_.defined() || ids_.sizes() != batch.ids.sizes()) {
@@ -48,9 +46,9 @@ void TrainStep::micro_step(const at::Tensor& ids, const at::Tensor& targets) {
     }
     ids_.copy_(batch.ids);
     targets_.copy_(batch.targets);
-    const std::string name =
-        fmt::format("{} {} {} {} {} {}", fmt::ptr(ids_.const_data_ptr()), ids_.size(0), ids_.size(1), options_.n_loops,
-                    static_cast<int>(options_.recompute), options_.loss_tokens);
+    const std::string name = fmt::format("{} {} {} {} {} {} {}", fmt::ptr(ids_.const_data_ptr()), ids_.size(0),
+                                         ids_.size(1), options_.n_loops, static_cast<int>(options_.recompute),
+                                         options_.loss_tokens, fmt::ptr(options_.observer));
     graph_.run(name, [&] { forward_and_backward(ids_, targets_); });
   }
   if (sharding_ != nullptr) sharding_->end_micro_step();
@@ -61,7 +59,7 @@ void TrainStep::forward_and_backward(const at::Tensor& ids, const at::Tensor& ta
   ForwardOptions forward;
   forward.n_loops = options_.n_loops;
   forward.recompute = options_.recompute;
-  forward.observer = balance_.on() ? &count_experts_ : observed_ ? options_.observer : nullptr;
+  forward.observer = balance_.on() ? &count_experts_ : options_.observer;
   forward.hooks = sharding_;
   const at::Tensor loss = model_.loss(ids, targets, options_.loss_tokens, forward);
   torch::autograd::backward({loss}, {});

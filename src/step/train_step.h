@@ -14,8 +14,9 @@ struct StepOptions {
   double clip = 1.0;    ///< global gradient norm above which gradients are scaled down; 0: never
   int64_t n_loops = 0;  ///< 0: the model's max_loop_iters
   Recompute recompute = Recompute::none;
-  /// Told of every loop of the forward passes; alive until finish(). Where micro-steps are captured, of those of the
-  /// first one only: who watches keeps it from being captured.
+  /// Told of every loop of the forward passes; alive until finish(). Where micro-steps are captured its work is too: it
+  /// must give the device the same work on the same memory each time (LoopStatistics does), and is not called by
+  /// replays.
   const LoopObserver* observer = nullptr;
   double loss_tokens = 0;   ///< targets in the whole global batch: what the loss is divided by
   int64_t micro_steps = 1;  ///< on each rank; used where there are several ranks

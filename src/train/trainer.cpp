@@ -54,7 +54,7 @@ class Trainer {
                             .background = run.saves_in_background,
                             .on_low_space = [this](int64_t step,
                                                    const std::string& text) { tell(RunEvent::low_disk, step, text); }}),
-        statistics_(config_.model.n_experts, config_.model.act_threshold),
+        statistics_(config_.model.n_experts, config_.model.act_threshold, std::ranges::max(config_.train.loops)),
         spot_(config_.run.spot_notice),
         stability_(config_.train.skip_limit, config_.train.rollback_limit),
         pace_({.steps = run.batch.steps,

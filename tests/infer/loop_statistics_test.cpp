@@ -14,10 +14,11 @@ TEST(LoopStatistics, CountWhatTheLoopsReport) {
   const auto config = test::small_config();
   const auto model = test::small_model(config, at::kFloat, at::kFloat);
   std::vector<LoopReport> reports;
-  LoopStatistics statistics(config.n_experts, config.act_threshold);
+  LoopStatistics statistics(config.n_experts, config.act_threshold), sized(config.n_experts, config.act_threshold, 6);
   const LoopObserver both = [&](const LoopReport& r) {
     reports.push_back(r);
     statistics.observer()(r);
+    sized.observer()(r);
   };
   EXPECT_TRUE(statistics.read(4).experts.share.empty()) << "nothing was seen";
   std::vector<int64_t> choices(static_cast<size_t>(config.n_experts), 0);
@@ -56,6 +57,10 @@ TEST(LoopStatistics, CountWhatTheLoopsReport) {
   EXPECT_NEAR(s.experts.max_over_mean(),
               5 * static_cast<double>(*std::max_element(choices.begin(), choices.end())) / all, 1e-12);
   EXPECT_EQ(s.experts.unused(), std::count(choices.begin(), choices.end(), 0));
+  const LoopSummary of_sized = sized.read(4);
+  EXPECT_EQ(of_sized.experts.share, s.experts.share);
+  EXPECT_EQ(of_sized.halted_by_loop, s.halted_by_loop);
+  EXPECT_EQ(of_sized.mean_loops, s.mean_loops);
   ASSERT_EQ(s.experts_by_loop.size(), 4U);
   for (size_t t = 0; t < 4; ++t) {
     const double of_loop = static_cast<double>(std::accumulate(by_loop[t].begin(), by_loop[t].end(), int64_t{0}));
