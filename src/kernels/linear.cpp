@@ -29,6 +29,23 @@ struct Linear : torch::autograd::Function<Linear> {
   }
 };
 
+struct WideLinear : torch::autograd::Function<WideLinear> {
+  static Variable forward(AutogradContext* ctx, const Variable& x, const Variable& w, const GradientBuffer& grad) {
+    ctx->save_for_backward({x, w});
+    ctx->saved_data["grad"] = grad.tensor;
+    auto shape = x.sizes().vec();
+    shape.back() = w.size(0);
+    return product_wide(x.reshape({-1, x.size(-1)}), w.t()).view(shape);
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const auto saved = ctx->get_saved_variables();
+    const at::Tensor dy = grads[0].to(saved[0].scalar_type());
+    const at::Tensor dw = weight_gradient(dy, saved[0], ctx->saved_data["grad"].toTensor());
+    return {project(dy, saved[1].t()), dw, at::Tensor()};
+  }
+};
+
 struct Embedding : torch::autograd::Function<Embedding> {
   static Variable forward(AutogradContext* ctx, const at::Tensor& ids, const Variable& table,
                           const GradientBuffer& grad) {
@@ -61,6 +78,11 @@ at::Tensor linear(const at::Tensor& x, const Weight& weight) {
   if (!at::GradMode::is_enabled()) return project(x, weight.value);
   if (!weight.grad.defined()) return at::linear(x, weight.value);
   return Linear::apply(x, weight.value, GradientBuffer{weight.grad});
+}
+
+at::Tensor linear_wide(const at::Tensor& x, const Weight& weight) {
+  if (x.scalar_type() == accumulate_type(x.scalar_type())) return linear(x, weight);
+  return WideLinear::apply(x, of_type(weight.value, x.scalar_type()), GradientBuffer{weight.grad});
 }
 
 at::Tensor embedding(const at::Tensor& ids, const Weight& table) {

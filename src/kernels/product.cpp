@@ -60,6 +60,10 @@ at::Tensor product(const at::Tensor& a, const at::Tensor& b) {
   return out;
 }
 
+at::Tensor product_wide(const at::Tensor& a, const at::Tensor& b) {
+  return a.is_cuda() ? at::mm(a, b, at::kFloat) : at::mm(a.to(at::kFloat), b.to(at::kFloat));
+}
+
 bool few_rows_apply(const at::Tensor& x, const at::Tensor& weight) {
   const auto type = weight.scalar_type();
   return rows_apply(x) && x.dim() == 2 && x.size(0) > 0 && x.size(0) <= cpu::few_rows_most &&

@@ -12,6 +12,8 @@ void multiply(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b);
 void multiply_add(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b);
 /// a b in new memory.
 at::Tensor product(const at::Tensor& a, const at::Tensor& b);
+/// The same of narrow numbers (bfloat16), in fp32: the sums as they are accumulated.
+at::Tensor product_wide(const at::Tensor& a, const at::Tensor& b);
 /// x W^T in new memory: x [..., in], weight [out, in], computed and returned in x's type, whatever the weight's. On the
 /// CPU a few rows of x go through cpu/few_rows, which reads the weight once.
 at::Tensor project(const at::Tensor& x, const at::Tensor& weight);

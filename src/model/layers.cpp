@@ -110,7 +110,7 @@ MixtureOfExperts::MixtureOfExperts(const ModelConfig& c, const ParameterStore& s
 
 at::Tensor MixtureOfExperts::forward(const at::Tensor& x, const at::Tensor& residual, at::Tensor* chosen) const {
   const at::Tensor flat = x.reshape({-1, x.size(-1)});
-  const Routing routing = route(linear(flat, router_), bias_, top_k_);
+  const Routing routing = route(linear_wide(flat, router_), bias_, top_k_);
   if (chosen != nullptr) *chosen = routing.experts;
   std::vector<at::Tensor> addends;
   for (const auto& expert : shared_) addends.push_back(expert.forward(flat, Part::experts));

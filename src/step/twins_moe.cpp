@@ -1,5 +1,5 @@
 // Twins of routing and of the routed experts.
-#include "kernels/cuda/place.h"
+#include "kernels/linear.h"
 #include "kernels/moe.h"
 #include "step/twin_list.h"
 
@@ -43,6 +43,25 @@ std::vector<Twin> routes(TwinDraw& draw) {
   return all;
 }
 
+// Sums that are not rounded: a composite form in fp32 of the same numbers.
+std::vector<Twin> wide_products(TwinDraw& draw) {
+  std::vector<Twin> all;
+  struct Size {
+    int64_t rows, in, out;
+  };
+  for (const Size s : {Size{1, 8, 1}, {3, 16, 5}, {40, 24, 32}}) {
+    all.push_back({fmt::format("{} x {} to {}", s.rows, s.in, s.out),
+                   [](const Tensors& in) { return Tensors{linear_wide(in[0], plain(in[1]))}; },
+                   [](const Tensors& in) {
+                     const auto wide = accumulate_type(in[0].scalar_type());
+                     return Tensors{at::linear(in[0].to(wide), in[1].to(wide))};
+                   },
+                   {draw.normal({s.rows, s.in}), draw.normal({s.out, s.in})},
+                   4});
+  }
+  return all;
+}
+
 std::vector<Twin> experts(TwinDraw& draw) {
   std::vector<Twin> all;
   struct Size {
@@ -80,6 +99,8 @@ std::vector<Twin> experts(TwinDraw& draw) {
 
 }  // namespace
 
-std::vector<TwinOp> moe_twins() { return {{"route", routes}, {"routed_experts", experts}}; }
+std::vector<TwinOp> moe_twins() {
+  return {{"linear_wide", wide_products}, {"route", routes}, {"routed_experts", experts}};
+}
 
 }  // namespace mythos
