@@ -139,11 +139,7 @@ struct Injection : torch::autograd::Function<Injection> {
     const auto saved = ctx->get_saved_variables();
     const at::Tensor& h = saved[0];
     const at::Tensor dy = grads[0].contiguous();
-    // dA/dx of A = exp(-exp(x)), x clamped: no gradient outside the bounds.
-    const at::Tensor x = saved[3] + saved[2];
-    const at::Tensor rate = x.clamp(decay_low, decay_high).exp();
-    const at::Tensor decay = rate.neg().exp();
-    const at::Tensor slope = (rate * decay).neg() * x.ge(decay_low).logical_and(x.le(decay_high));
+    const at::Tensor decay = injection_decay(saved[2], saved[3]);
     const Rows rows(h);
     at::Tensor dh = at::empty_like(h);
     at::Tensor de = at::empty_like(h);
@@ -167,7 +163,7 @@ struct Injection : torch::autograd::Function<Injection> {
       });
     });
     const at::Tensor both = total(sums);
-    const at::Tensor dx = both.select(0, 0) * slope;
+    const at::Tensor dx = both.select(0, 0) * injection_slope(saved[2], saved[3]);
     auto& data = ctx->saved_data;
     return {dh,
             de,
@@ -333,7 +329,7 @@ at::Tensor loop_norm_reference(const at::Tensor& h, const at::Tensor& signal, co
 
 at::Tensor loop_norm(const at::Tensor& h, const at::Tensor& signal, const at::Tensor& e, const Weight& stored) {
   const Weight weight = in_type(stored, h.scalar_type());
-  if (cuda::applies(h) && weight.value.scalar_type() == h.scalar_type()) return cuda::loop_norm(h, signal, e, weight);
+  if (cuda::applies(h, weight)) return cuda::loop_norm(h, signal, e, weight);
   if (!rows_apply_to_all(h, {&signal, &e, &weight.value})) return loop_norm_reference(h, signal, e, weight.value);
   return LoopNorm::apply(h, signal, e, weight.value, GradientBuffer{weight.grad});
 }
@@ -341,6 +337,13 @@ at::Tensor loop_norm(const at::Tensor& h, const at::Tensor& signal, const at::Te
 at::Tensor injection_decay(const at::Tensor& log_a, const at::Tensor& log_dt) {
   const auto type = accumulate_type(log_a.scalar_type());
   return (log_dt.to(type) + log_a.to(type)).clamp(decay_low, decay_high).exp().neg().exp();
+}
+
+at::Tensor injection_slope(const at::Tensor& log_a, const at::Tensor& log_dt) {
+  const auto type = accumulate_type(log_a.scalar_type());
+  const at::Tensor x = log_dt.to(type) + log_a.to(type);
+  const at::Tensor rate = x.clamp(decay_low, decay_high).exp();
+  return (rate * rate.neg().exp()).neg() * x.ge(decay_low).logical_and(x.le(decay_high));
 }
 
 at::Tensor injection_reference(const at::Tensor& h, const at::Tensor& e, const at::Tensor& u, const at::Tensor& lora,

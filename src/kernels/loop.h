@@ -36,6 +36,9 @@ inline constexpr double decay_low = -16, decay_high = 20;
 /// A would round to 1 in fp32.)
 at::Tensor injection_decay(const at::Tensor& log_a, const at::Tensor& log_dt);
 
+/// dA / d(log_dt + log_A), in fp32 at least: no gradient outside the clamp's bounds.
+at::Tensor injection_slope(const at::Tensor& log_a, const at::Tensor& log_dt);
+
 /// A h + B e + u + lora with A = injection_decay(log_a, log_dt), computed in fp32 at least, returned in h's dtype.
 /// h, e, u, lora: [..., D]; log_a, b: [D]; log_dt has one element. Keeps h and e; u and lora get the same gradient
 /// tensor, which is that of the result.

@@ -215,7 +215,7 @@ struct RoutedExperts : torch::autograd::Function<RoutedExperts> {
 
 at::Tensor routed_experts(const at::Tensor& x, const Weight& gate_up, const Weight& down, const at::Tensor& experts,
                           const at::Tensor& weights, const std::vector<at::Tensor>& addends) {
-  if (cuda::applies(x) && gate_up.value.scalar_type() == x.scalar_type()) {
+  if (cuda::applies(x, gate_up)) {
     return cuda::routed_experts(x, gate_up, down, experts, weights, addends);
   }
   at::Tensor out = RoutedExperts::apply(x, gate_up.value, down.value, experts, weights, GradientBuffer{gate_up.grad},

@@ -80,7 +80,7 @@ at::Tensor rms_norm_reference(const at::Tensor& x, const at::Tensor& weight) {
 
 at::Tensor rms_norm(const at::Tensor& x, const Weight& weight) {
   const Weight w = in_type(weight, x.scalar_type());
-  if (cuda::applies(x) && w.value.scalar_type() == x.scalar_type()) return cuda::rms_norm(x, w);
+  if (cuda::applies(x, w)) return cuda::rms_norm(x, w);
   if (!rows_apply(x) || w.value.scalar_type() != x.scalar_type()) return rms_norm_reference(x, w.value);
   return RmsNorm::apply(x, w.value, GradientBuffer{w.grad});
 }
@@ -92,7 +92,7 @@ ResidualNorm residual_norm_reference(const at::Tensor& x, const at::Tensor& adde
 
 ResidualNorm residual_norm(const at::Tensor& x, const at::Tensor& added, const Weight& weight) {
   const Weight w = in_type(weight, x.scalar_type());
-  if (cuda::applies(x) && w.value.scalar_type() == x.scalar_type()) {
+  if (cuda::applies(x, w)) {
     const auto [sum, y] = cuda::residual_norm(x, added, w);
     return {sum, y};
   }

@@ -82,7 +82,7 @@ TrainSpeed measure_training(const TrainSpeedOptions& o, const std::function<void
     step.begin({.clip = o.clip,
                 .n_loops = loops,
                 .recompute = o.recompute,
-                // Who watches on a GPU keeps its steps from being captured; there every loop runs.
+                // A replayed step calls nobody; on a GPU every loop runs.
                 .observer = o.device.is_cpu() ? &count : nullptr,
                 .loss_tokens = static_cast<double>(result.tokens_per_step)});
     for (int64_t micro = 0; micro < o.grad_accum; ++micro) {

@@ -100,11 +100,7 @@ struct Update : torch::autograd::Function<Update> {
     loop_update_backward(b, place_of(in.h));
 
     const at::Tensor all = deliver_parts(sums, {}, p.scalar_type());
-    // dA/dx of A = exp(-exp(x)), x clamped: no gradient outside the bounds.
-    const at::Tensor x = in.log_dt.to(all.scalar_type()) + in.log_a.to(all.scalar_type());
-    const at::Tensor rate = x.clamp(decay_low, decay_high).exp();
-    const at::Tensor slope = (rate * rate.neg().exp()).neg() * x.ge(decay_low).logical_and(x.le(decay_high));
-    const at::Tensor dx = all.narrow(0, 0, d) * slope;
+    const at::Tensor dx = all.narrow(0, 0, d) * injection_slope(in.log_a, in.log_dt);
     auto& data = ctx->saved_data;
     const auto sink = [&data](size_t i) { return data[sink_names[i]].toTensor(); };
     const at::Tensor rows = in.low.view({-1, b.forward.rank});

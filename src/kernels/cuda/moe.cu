@@ -59,12 +59,16 @@ struct RouteBackward {
 
 // Grouping is a counting sort by pieces of 256 choices. A lane looks after an expert (or several) and reads the piece's
 // choices in order, so that no two lanes write to one place.
+MYTHOS_INLINE int64_t chunk_end(const GroupArgs& a, int64_t piece) {
+  const int64_t end = (piece + 1) * group_chunk;
+  return end < a.choices ? end : a.choices;
+}
+
 struct CountChoices {
   GroupArgs a;
   MYTHOS_INLINE void operator()(const Team& team, int64_t piece) const {
     team.each([&](int lane) {
-      const int64_t begin = piece * group_chunk;
-      const int64_t end = begin + group_chunk < a.choices ? begin + group_chunk : a.choices;
+      const int64_t begin = piece * group_chunk, end = chunk_end(a, piece);
       for (int64_t e = lane; e < a.experts; e += team.size()) {
         int32_t count = 0;
         for (int64_t i = begin; i < end; ++i) count += a.choice[i] == e ? 1 : 0;
@@ -101,8 +105,7 @@ struct OrderChoices {
   GroupArgs a;
   MYTHOS_INLINE void operator()(const Team& team, int64_t piece) const {
     team.each([&](int lane) {
-      const int64_t begin = piece * group_chunk;
-      const int64_t end = begin + group_chunk < a.choices ? begin + group_chunk : a.choices;
+      const int64_t begin = piece * group_chunk, end = chunk_end(a, piece);
       for (int64_t e = lane; e < a.experts; e += team.size()) {
         int32_t place = (e > 0 ? a.ends[e - 1] : 0) + a.counts[piece * a.experts + e];
         for (int64_t i = begin; i < end; ++i) {

@@ -9,6 +9,10 @@ namespace mythos::cuda {
 /// Whether the fused ops of this folder take a tensor: fp32, fp64 or bfloat16 on a CUDA device, where the program is
 /// built for it; and on the CPU while an OnHost lives.
 bool applies(const at::Tensor& t);
+/// And its weight, which must be of the same type.
+inline bool applies(const at::Tensor& t, const Weight& weight) {
+  return applies(t) && weight.value.scalar_type() == t.scalar_type();
+}
 
 /// While one lives, ops on CPU tensors run the source of the CUDA kernels, slowly, instead of the CPU's own form: their
 /// tests, and `scripts/gpu_check` where there is no GPU. Of the whole process, as backward passes have threads of their
