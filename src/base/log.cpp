@@ -2,12 +2,14 @@
 
 #include "base/append_file.h"
 #include "base/error.h"
+#include "base/log_watcher.h"
 
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -22,6 +24,7 @@ struct State {
   std::string kept;
   bool quiet = false;
   std::string prefix;
+  std::function<void(std::string_view)> watcher;
   std::string live;
 };
 
@@ -80,6 +83,7 @@ void write(Level level, std::string_view line) {
     if (!s.live.empty()) write_all(STDERR_FILENO, cut_to_width(s.live));
   }
   s.file.write(text);
+  if (level == Level::warning && s.watcher) s.watcher(line);
   if (s.keeping && s.kept.size() + text.size() <= (size_t{1} << 20)) s.kept += text;
 }
 
@@ -105,6 +109,12 @@ void set_prefix(std::string_view prefix) {
   State& s = state();
   const std::lock_guard lock(s.mutex);
   s.prefix = prefix;
+}
+
+void set_watcher(std::function<void(std::string_view)> watcher) {
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  s.watcher = std::move(watcher);
 }
 
 void set_quiet(bool quiet) {

@@ -8,36 +8,17 @@
 #include "infer/checkpoint_io.h"
 #include "model/flops.h"
 #include "model/parameters.h"
+#include "train/history.h"
 #include "train/status.h"
 
 #include <algorithm>
-#include <fstream>
 #include <optional>
 
 namespace mythos {
 namespace fs = std::filesystem;
 namespace {
 
-// The last line of metrics.jsonl that describes a step; the file may be long and is not read but at its end.
-Json last_metrics(const fs::path& run) {
-  constexpr std::streamoff most = 1 << 20;
-  std::ifstream in(run / "metrics.jsonl", std::ios::binary | std::ios::ate);
-  if (!in) return nullptr;
-  const std::streamoff size = in.tellg();
-  in.seekg(std::max<std::streamoff>(0, size - most));
-  std::string text(static_cast<size_t>(std::min(size, most)), '\0');
-  in.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(in.gcount()));
-  size_t end = text.rfind('\n');
-  while (end != std::string::npos && end > 0) {
-    const size_t before = text.rfind('\n', end - 1);
-    const size_t begin = before == std::string::npos ? 0 : before + 1;
-    Json json = Json::parse(std::string_view(text).substr(begin, end - begin), nullptr, false);
-    if (json.is_object() && json.contains("loss") && json.contains("step")) return json;
-    end = before;
-  }
-  return nullptr;
-}
+constexpr size_t most_events = 40;  // that are shown
 
 struct Found {
   Checkpoint checkpoint;
@@ -97,7 +78,7 @@ Json inspect_run(const fs::path& run, bool verify) {
   const ObservedRun seen = observe_run(run);
   Json json = {{"run", run.string()}};
   add_status(json, seen);
-  const Json last = last_metrics(run);
+  const Json last = last_step_of(run);
   if (last.is_object()) {
     // The metrics have every step, the status that of the last few seconds.
     const auto step = last.value("step", int64_t{0});
@@ -122,6 +103,7 @@ Json inspect_run(const fs::path& run, bool verify) {
     json["checkpoint_bytes"] = checkpoint_bytes(meta.model);
   }
   if (last.is_object()) json["last_step"] = last;
+  json["history"] = read_history(run);
   return json;
 }
 
@@ -167,6 +149,15 @@ std::string inspect_run_text(const Json& json) {
     line("model", fmt::format("{} parameters", with_commas(json.value("parameters", int64_t{0}))));
   } else {
     line("checkpoint", "none yet");
+  }
+  const Json history = json.value("history", Json::array());
+  const size_t first = history.size() > most_events ? history.size() - most_events : 0;
+  if (first > 0) line("history", fmt::format("the last {} of {} events; --json has all", most_events, history.size()));
+  for (size_t i = first; i < history.size(); ++i) {
+    const Json& e = history[i];
+    line(i == 0 ? "history" : "",
+         fmt::format("{}  {:<7}  step {:>6}  {}", e["time"].get<std::string>(), e["event"].get<std::string>(),
+                     with_commas(e["step"].get<int64_t>()), e["text"].get<std::string>()));
   }
   return text;
 }

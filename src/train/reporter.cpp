@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/log_watcher.h"
 #include "base/machine.h"
 #include "checkpoint/meta.h"
 
@@ -24,8 +25,12 @@ std::unique_ptr<EventWriter> event_writer(const Run& run, int64_t last_step) {
 
 }  // namespace
 
-Reporter::Reporter(const Run& run, int64_t last_step)
-    : run_(run), metrics_(run.dir / "metrics.jsonl", last_step), events_(event_writer(run, last_step)) {
+Reporter::Reporter(const Run& run, int64_t last_step, const std::filesystem::path& from)
+    : run_(run),
+      history_(run.dir),
+      last_step_(last_step),
+      metrics_(run.dir / "metrics.jsonl", last_step),
+      events_(event_writer(run, last_step)) {
   if (run.device.is_cuda()) sensors_ = std::make_unique<GpuSensors>(run.device.index());
   status_.state = "running";
   status_.pid = ::getpid();
@@ -35,7 +40,15 @@ Reporter::Reporter(const Run& run, int64_t last_step)
   status_.steps = run.batch.steps;
   status_.price_per_hour = run.config.cost.price_per_hour;
   write_status_now();
+  history_.add("start", last_step,
+               fmt::format("{}, process {} on {}: step {} of {}, micro_batch {} x grad_accum {}, checkpoints in {}",
+                           from.empty() ? "began" : fmt::format("went on from {}", from.string()), status_.pid,
+                           status_.host, last_step + 1, run.batch.steps, run.batch.micro_batch, run.batch.grad_accum,
+                           run.store->dir().string()));
+  log::set_watcher([this](std::string_view text) { history_.add("warning", last_step_, text); });
 }
+
+Reporter::~Reporter() { log::set_watcher({}); }
 
 void Reporter::skipped(int64_t step, const StepResult& result, bool several, int64_t count) {
   const std::string whose =
@@ -91,6 +104,7 @@ void Reporter::step(const StepMetrics& m, double seconds) {
     events_->scalars(m.step, curves);
     events_->flush();  // a checkpoint of this step may follow, and with it no second chance for its points
   }
+  last_step_ = m.step;
   status_.step = m.step;
   status_.tokens = m.tokens;
   status_.hours = m.hours_so_far;
@@ -136,6 +150,7 @@ void Reporter::going_back_to(int64_t last_step) {
   metrics_.forget_after(last_step);
   if (events_) events_->going_back_to(last_step);
   status_.step = last_step;
+  last_step_ = last_step;
   write_status_now();
 }
 
@@ -143,6 +158,7 @@ void Reporter::ended(const std::string& state, const std::string& message) {
   if (events_) events_->flush();
   status_.state = state;
   status_.message = message;
+  history_.add("end", last_step_, message.empty() ? state : fmt::format("{}: {}", state, message));
   if (state == "finished") status_.eta_seconds = 0;
   write_status_now();
 }

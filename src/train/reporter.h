@@ -1,14 +1,17 @@
-// Everything a run writes down about itself while it trains: log lines, metrics.jsonl, TensorBoard events, status.json.
+// Everything a run writes down about itself while it trains: log lines, metrics.jsonl, history.jsonl, TensorBoard events,
+// status.json.
 #pragma once
 
 #include "infer/evaluate.h"
 #include "report/events.h"
 #include "step/train_step.h"
 #include "train/gpu_sensors.h"
+#include "train/history.h"
 #include "train/metrics.h"
 #include "train/run.h"
 #include "train/status.h"
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 
@@ -17,7 +20,11 @@ namespace mythos {
 class Reporter {
  public:
   /// `last_step`: the step that the run goes on from; what was written down of later ones is taken back.
-  Reporter(const Run& run, int64_t last_step);
+  /// `from`: the checkpoint, empty if there is none. From now on every warning of the log is in the history, too.
+  Reporter(const Run& run, int64_t last_step, const std::filesystem::path& from);
+  ~Reporter();
+  Reporter(const Reporter&) = delete;
+  Reporter& operator=(const Reporter&) = delete;
 
   /// A step that is done: `step` is of this step alone and took `seconds`. It is in the files when this returns.
   void step(const StepMetrics& step, double seconds);
@@ -39,6 +46,8 @@ class Reporter {
   void write_status_now();
 
   const Run& run_;
+  History history_;  // looks at the metrics before they are cut back
+  std::atomic<int64_t> last_step_;
   MetricsFile metrics_;
   std::unique_ptr<EventWriter> events_;  // none where they cannot be written
   std::unique_ptr<GpuSensors> sensors_;  // none on the CPU

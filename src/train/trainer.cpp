@@ -69,7 +69,7 @@ class Trainer {
     install_save_handler();
     restore();
     parts_ = ranks_write_parts(run_, sharding_.get());
-    if (team_.first()) report_ = std::make_unique<Reporter>(run_, done_);
+    if (team_.first()) report_ = std::make_unique<Reporter>(run_, done_, done_ > 0 ? resumed_from_ : weights_from_);
     // Verified when it was opened; of a run that begins with another's checkpoint there is none here yet.
     if (report_ && run_.holds_checkpoints && done_ > 0) report_->checkpoint(done_, resumed_from_);
   }

@@ -2,7 +2,8 @@
 
 usage: PYTHONPATH=.deps/moto python3.11 s3_server.py
 
-Writes {"port": N} when it listens. Each line on stdin is a command, answered by one line; it ends with its stdin.
+Objects of 64 MB and more are kept in temporary files and read from there by ranges: moto alone holds each request's whole
+object in memory. Writes {"port": N} when it listens. Each line on stdin is a command, answered by one line; it ends with its stdin.
   {"do": "bucket", "name": B}                      creates a bucket
   {"do": "put", "bucket": B, "key": K, "text": T, "repeat": N, "acl": "public-read"}   (the last two may be left out)
   {"do": "delete", "bucket": B, "key": K}
@@ -17,15 +18,64 @@ Writes {"port": N} when it listens. Each line on stdin is a command, answered by
 """
 import json
 import logging
+import mmap
+import os
 import sys
 import threading
 import time
 
+os.environ.setdefault("MOTO_S3_DEFAULT_KEY_BUFFER_SIZE", str(1 << 20))  # what is larger is a temporary file
+
 import boto3
+from moto.s3 import models
 from moto.server import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import make_server
 
 logging.getLogger("werkzeug").setLevel(logging.CRITICAL)
+
+
+LARGE = 64 << 20
+
+
+class Joined:
+    """The parts of a large upload, one after another."""
+
+    def __init__(self, parts):
+        self.parts = parts
+
+    def __len__(self):
+        return sum(part.contentsize for part in self.parts)
+
+
+def keep_large_objects_on_disk():
+    plain_complete, plain_value = models.FakeMultipart.complete, models.FakeKey.value
+
+    def complete(self, body):
+        named = list(body)
+        if sum(self.parts[n].contentsize for n, _ in named if n in self.parts) < LARGE:
+            return plain_complete(self, iter(named))
+        parts = [self.parts.get(n) for n, _ in named]
+        if any(part is None or part.etag.strip('"') != etag.strip('"') for part, (_, etag) in zip(parts, named)):
+            raise models.InvalidPart()
+        return Joined(parts), f"{self.id[:32]}-{len(parts)}", None
+
+    def get_value(self):
+        if self.contentsize < LARGE:
+            return plain_value.fget(self)
+        with self.lock:
+            self._value_buffer.flush()
+            return mmap.mmap(self._value_buffer.fileno(), 0, access=mmap.ACCESS_READ)
+
+    def set_value(self, new):
+        if not isinstance(new, Joined):
+            return plain_value.fset(self, new)
+        self._value_buffer.rollover()
+        for part in new.parts:
+            self._value_buffer.write(part.value)
+        self.contentsize = len(new)
+
+    models.FakeMultipart.complete = complete
+    models.FakeKey.value = property(get_value, set_value)
 
 
 class Faults:
@@ -121,6 +171,7 @@ def handle(faults, client, command):
 
 
 def main():
+    keep_large_objects_on_disk()
     faults = Faults(DomainDispatcherApplication(create_backend_app))
     server = make_server("127.0.0.1", 0, faults, threaded=True)
     server.daemon_threads = True
