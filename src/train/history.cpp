@@ -87,8 +87,8 @@ History::History(const fs::path& run) : file_(opened(run / "history.jsonl")) {
   const Json last = last_step_of(run);
   const int64_t step = last.is_object() && last["step"].is_number_integer() ? last["step"].get<int64_t>() : 0;
   add("lost", step,
-      fmt::format("the start of {} ended without a word (killed, or the machine went down) after step {}, last heard of "
-                  "at {}",
+      fmt::format("the start of {} ended without a word (killed, or the machine went down) after step {}, last heard "
+                  "of at {}",
                   began, step, step > 0 ? time_of_change(run / "metrics.jsonl") : began));
 }
 

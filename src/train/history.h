@@ -13,8 +13,9 @@
 
 namespace mythos {
 
-/// A line of it: {"time": "2026-05-24T19:58:10Z", "event": .., "step": N, "text": ..}. The events are "start", "lost" (found
-/// at the next start: the one before ended without a word), "warning", "end". The step is the last that was complete.
+/// A line of it: {"time": "2026-05-24T19:58:10Z", "event": .., "step": N, "text": ..}. The events are "start", "lost"
+/// (found at the next start: the one before ended without a word), "warning", "end". The step is the last that was
+/// complete.
 class History {
  public:
   /// Opens RUN/history.jsonl. If the last start has no end, "lost" is written, with the last step and time of

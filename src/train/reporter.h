@@ -1,5 +1,5 @@
-// Everything a run writes down about itself while it trains: log lines, metrics.jsonl, history.jsonl, TensorBoard events,
-// status.json.
+// Everything a run writes down about itself while it trains: log lines, metrics.jsonl, history.jsonl, TensorBoard
+// events, status.json.
 #pragma once
 
 #include "infer/evaluate.h"

@@ -37,7 +37,8 @@ TEST_F(HistoryTest, EveryStartWarningAndEnd) {
   EXPECT_EQ(history[3]["step"], last);
   EXPECT_NE(history[3]["text"].get<std::string>().find(fmt::format("after step {}", last)), std::string::npos);
   EXPECT_EQ(history[4]["step"], 1);
-  EXPECT_NE(history[4]["text"].get<std::string>().find("went on from " + tiny_.checkpoint(1).string()), std::string::npos);
+  const std::string from = "went on from " + tiny_.checkpoint(1).string();
+  EXPECT_NE(history[4]["text"].get<std::string>().find(from), std::string::npos) << history[4];
   EXPECT_EQ(history[5]["text"], "finished");
   EXPECT_EQ(history[5]["step"], 400);
   const std::string text = inspect_run_text(inspect_run(tiny_.run(), false));
@@ -70,7 +71,8 @@ TEST_F(HistoryTest, AWarningIsThereWithItsStep) {
 
 TEST_F(HistoryTest, ADamagedOrMissingFileIsNoError) {
   start({"train.max_hours=1e-9"});
-  write_text(tiny_.run() / "history.jsonl", "{\"time\": 3}\n[]\nnonsense\n{\"time\": \"t\", \"event\": \"end\", \"step\": 1, \"text\": \"x\"}\n{\"ti");
+  const Json whole = {{"time", "t"}, {"event", "end"}, {"step", 1}, {"text", "x"}};
+  write_text(tiny_.run() / "history.jsonl", "{\"time\": 3}\n[]\nnonsense\n" + whole.dump() + "\n{\"ti");
   EXPECT_EQ(events(), Events{"end"});
   EXPECT_NE(inspect_run_text(inspect_run(tiny_.run(), false)).find("history      t  end"), std::string::npos);
   fs::remove(tiny_.run() / "history.jsonl");
