@@ -133,6 +133,18 @@ class Rehearsal:
     def until_step(self, process, step, run=None):
         self.wait(process, lambda: self.last_step(run) >= step, f"step {step}", minutes=15)
 
+    def training(self, process):
+        """Waits until it computes its first step after a checkpoint; what earlier starts did beyond that is taken back by
+        then."""
+        self.wait(process, lambda: f"process {process.pid} on" in text_of(os.path.join(self.run_dir, "history.jsonl")), "a start")
+        self.logged(process, "the next batch is", "the first rows")
+        time.sleep(0.3)
+
+    def terminate(self, process):
+        """SIGTERM: it ends the step that it is at, saves and goes."""
+        process.send_signal(signal.SIGTERM)
+        self.ended(process, 143, "SIGTERM")
+
     def ended(self, process, code, what):
         process.wait(timeout=900)
         self.note_losses()
