@@ -257,6 +257,20 @@ fs::path set_folder_aside(const fs::path& dir) {
   }
 }
 
+fs::path nearest_existing(const fs::path& path) {
+  std::error_code ec;
+  fs::path there = fs::absolute(path, ec);
+  while (!fs::exists(there, ec) && there.has_relative_path()) there = there.parent_path();
+  return there;
+}
+
+std::optional<fs::space_info> space_at(const fs::path& path) {
+  std::error_code ec;
+  const fs::space_info space = fs::space(nearest_existing(path), ec);
+  if (ec || space.capacity == 0) return std::nullopt;
+  return space;
+}
+
 void remove_stale_temporaries(const fs::path& folder) {
   std::error_code ec;
   for (fs::directory_iterator entry(folder, ec), end; !ec && entry != end; entry.increment(ec)) {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -90,6 +91,11 @@ void make_folder(const std::filesystem::path& path);
 
 /// Moves a folder out of the way: DIR.1, DIR.2, ... the first free name, which is returned. Throws Error.
 std::filesystem::path set_folder_aside(const std::filesystem::path& dir);
+
+/// The path itself if it is there, else the nearest folder above it that is.
+std::filesystem::path nearest_existing(const std::filesystem::path& path);
+/// The space of the file system where `path` is or will be; nothing where that does not tell.
+std::optional<std::filesystem::space_info> space_at(const std::filesystem::path& path);
 
 /// Removes temporary files that killed processes left in `folder` (see AtomicFile); those of living ones stay, this
 /// process's own included. Never throws for what it cannot read or remove.

@@ -308,13 +308,8 @@ std::string LocalTarget::set_aside(const std::string& name, std::string_view suf
 std::string LocalTarget::set_all_aside() { return set_folder_aside(dir_).string(); }
 
 std::optional<uint64_t> LocalTarget::free_bytes() const {
-  // The folder may not exist yet: what counts is the nearest one above that does.
-  std::error_code ec;
-  fs::path there = fs::absolute(dir_, ec);
-  while (!fs::exists(there, ec) && there.has_relative_path()) there = there.parent_path();
-  const fs::space_info space = fs::space(there, ec);
-  if (ec || space.capacity == 0) return std::nullopt;  // a file system that does not tell
-  return space.available;
+  const auto space = space_at(dir_);
+  return space ? std::optional<uint64_t>(space->available) : std::nullopt;
 }
 
 }  // namespace mythos

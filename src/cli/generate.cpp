@@ -23,15 +23,19 @@ struct Options {
 
 Json to_json(const std::string& prompt, const Generation& g) {
   const double rate = g.seconds > 0 ? static_cast<double>(g.ids.size()) / g.seconds : 0;
-  return {{"prompt", prompt},
-          {"text", g.text},
-          {"ids", g.ids},
-          {"prompt_tokens", g.prompt_tokens},
-          {"ended", g.ended},
-          {"stopped_by", g.stopped_by.empty() ? Json() : Json(g.stopped_by)},
-          {"mean_loops", g.mean_loops},
-          {"prompt_seconds", g.prompt_seconds},
-          {"tokens_per_s", rate}};
+  Json json = {{"prompt", prompt},
+               {"text", g.text},
+               {"ids", g.ids},
+               {"prompt_tokens", g.prompt_tokens},
+               {"ended", g.ended},
+               {"stopped_by", g.stopped_by.empty() ? Json() : Json(g.stopped_by)},
+               {"mean_loops", g.mean_loops},
+               {"prompt_seconds", g.prompt_seconds},
+               {"tokens_per_s", rate}};
+  for (const TopLogits& top : g.top_logits) {
+    json["top_logits"].push_back({{"ids", top.ids}, {"logits", top.logits}});
+  }
+  return json;
 }
 
 void say_speed(const Generation& g, bool adaptive) {
@@ -108,6 +112,7 @@ std::vector<std::string> prompts_of(const Options& o) {
 
 void run(const Options& o, Result& result) {
   check(o.generate.sampling);
+  if (o.generate.top_logits > 0 && !o.json) throw usage_error("--top-logits is part of --json", "add --json");
   set_threads(o.threads);
   const std::vector<std::string> prompts = prompts_of(o);
   Generator generator(o);
@@ -153,6 +158,11 @@ void add_generate(CLI::App& app, Result& result) {
   command->add_option("--top-k", g.sampling.top_k, "only the k most likely tokens; 0: all")->capture_default_str();
   command->add_option("--top-p", g.sampling.top_p, "only the most likely tokens up to this probability")
       ->capture_default_str();
+  command
+      ->add_option("--top-logits", g.top_logits,
+                   "with --json: of each choice, the so many largest logits and their tokens")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 24))
+      ->type_name("N");
   command->add_option("--seed", g.seed, "the same seed gives the same text")->capture_default_str();
   command->add_option("--prompt-chunk", g.prompt_chunk, "tokens of a prompt read at once: more take more memory")
       ->capture_default_str();

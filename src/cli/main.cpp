@@ -61,6 +61,7 @@ int main(int argc, char** argv) {
       "'mythos COMMAND --help' explains a command. Exit codes: 0 done, 1 failed, 2 wrong usage or configuration,\n"
       "3 refused beforehand, 128+n stopped by signal n after saving.");
   mythos::cli::Result result;
+  mythos::cli::add_doctor(app, result);
   mythos::cli::add_plan(app, result);
   mythos::cli::add_train(app, result);
   mythos::cli::add_eval(app, result);

@@ -1,4 +1,5 @@
 #include "base/error.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/machine.h"
 #include "base/units.h"
@@ -89,10 +90,8 @@ std::optional<int64_t> free_at(const std::string& folder) {
     const std::string name = file.path().filename().string();
     if (name.starts_with("step_") && name.ends_with(".safetensors")) own += static_cast<int64_t>(file.file_size(ec));
   }
-  fs::path there = fs::absolute(folder, ec);
-  while (!fs::exists(there, ec) && there.has_relative_path()) there = there.parent_path();
-  const fs::space_info space = fs::space(there, ec);
-  return ec || space.capacity == 0 ? std::nullopt : std::optional(static_cast<int64_t>(space.available) + own);
+  const auto space = space_at(folder);
+  return space ? std::optional(static_cast<int64_t>(space->available) + own) : std::nullopt;
 }
 
 // Fills in what is here: the device, and what is measured on it.

@@ -186,7 +186,8 @@ std::vector<KeySpec> input_keys() {
       {.section = "data",
        .name = "retry_minutes",
        .place = data<&D::retry_minutes>,
-       .meaning = "How long a source that cannot be reached is tried again before the run saves and stops.",
+       .meaning = "How long a source that cannot be reached is tried again before the run saves and stops; also by a "
+                  "start that goes on.",
        .low = 0,
        .high = 1e5,
        .also = {"timeout", "patience", "retries"}},

@@ -70,6 +70,14 @@ at::Tensor to_ids(std::span<const int32_t> ids, int64_t rows) {
   return t;
 }
 
+TopLogits largest(const float* logits, int64_t n, int64_t wanted) {
+  const at::Tensor all = at::empty({n}, at::kFloat);
+  std::copy_n(logits, n, all.mutable_data_ptr<float>());
+  const auto [values, ids] = all.topk(std::min(wanted, n));
+  return {.ids = {ids.const_data_ptr<int64_t>(), ids.const_data_ptr<int64_t>() + ids.numel()},
+          .logits = {values.const_data_ptr<float>(), values.const_data_ptr<float>() + values.numel()}};
+}
+
 // One text in work.
 struct Text {
   Generation* result;
@@ -163,6 +171,7 @@ class Batch {
     const auto id =
         static_cast<int32_t>(sample({logits, static_cast<size_t>(choices_.usable)}, options_.sampling, text.random));
     Generation& g = *text.result;
+    if (options_.top_logits > 0) g.top_logits.push_back(largest(logits, choices_.usable, options_.top_logits));
     if (choices_.end && id == *choices_.end) {
       g.ended = true;
       text.stream.finish();
@@ -183,7 +192,7 @@ class Batch {
   const Tokenizer& tokenizer_;
   const GenerateOptions& options_;
   // Making the screen takes as long as a few tokens.
-  bool worth_screening_ = options_.screen && options_.max_new_tokens >= 8;
+  bool worth_screening_ = options_.screen && options_.max_new_tokens >= 8 && options_.top_logits == 0;
   Choices choices_{};
   std::vector<Text> texts_;
   std::vector<KvCache> caches_;  // of the same texts

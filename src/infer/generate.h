@@ -20,12 +20,20 @@ struct GenerateOptions {
   std::vector<std::string> stop;  ///< the text ends before the first of these; none may be empty
   bool adaptive = false;          ///< a new token's loops end when it halts (RecurrentBlock::adaptive); prompts run all
   int64_t prompt_chunk = 512;     ///< tokens of a prompt at once: more take more memory
+  int64_t top_logits = 0;         ///< report so many of the largest logits with each choice; 0: none
   bool screen = true;             ///< logits of the likely tokens alone where that pays; texts are the same without
+};
+
+/// The largest logits that a token was chosen from, descending.
+struct TopLogits {
+  std::vector<int64_t> ids;
+  std::vector<float> logits;
 };
 
 struct Generation {
   std::vector<int32_t> ids;  ///< new tokens, without the end of text that stopped it; with those of a stop string
   std::string text;          ///< what they say, up to a stop string
+  std::vector<TopLogits> top_logits;  ///< where asked for: of every choice, also that of the end of text
   int64_t prompt_tokens = 0;
   bool ended = false;      ///< the model said end of text
   std::string stopped_by;  ///< the stop string that ended it

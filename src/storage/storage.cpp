@@ -164,4 +164,9 @@ void Storage::set_patience(double seconds) {
   if (impl_->client) impl_->client->set_read_patience(seconds);
 }
 
+void Storage::set_contact_patience(double seconds) {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->options.contact_patience = seconds;
+}
+
 }  // namespace mythos

@@ -43,6 +43,8 @@ class Storage {
 
   /// How many seconds a read is tried without getting on before it fails (HttpOptions::read_patience).
   void set_patience(double seconds);
+  /// How many seconds looking a source up is tried (HttpOptions::contact_patience). Before anything is contacted.
+  void set_contact_patience(double seconds);
 
  private:
   struct Impl;

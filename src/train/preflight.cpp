@@ -1,5 +1,6 @@
 #include "train/preflight.h"
 
+#include "base/file.h"
 #include "base/log.h"
 #include "base/machine.h"
 #include "base/units.h"
@@ -17,27 +18,11 @@ namespace {
 
 std::string shown(int64_t bytes) { return bytes_text(static_cast<double>(bytes)); }
 
-// The nearest folder above that is there.
-fs::path existing(const fs::path& folder) {
-  std::error_code ec;
-  fs::path there = fs::absolute(folder, ec);
-  while (!fs::exists(there, ec) && there.has_relative_path()) there = there.parent_path();
-  return there;
-}
-
-// The space of the file system on which a folder is or will be; nothing where it does not tell.
-std::optional<fs::space_info> space_at(const fs::path& folder) {
-  std::error_code ec;
-  const fs::space_info space = fs::space(existing(folder), ec);
-  if (ec || space.capacity == 0) return std::nullopt;
-  return space;
-}
-
 // Whether both folders are, or will be, on one file system.
 bool share_a_disk(const fs::path& a, const fs::path& b) {
   struct stat first {
   }, second{};
-  return ::stat(existing(a).c_str(), &first) == 0 && ::stat(existing(b).c_str(), &second) == 0 &&
+  return ::stat(nearest_existing(a).c_str(), &first) == 0 && ::stat(nearest_existing(b).c_str(), &second) == 0 &&
          first.st_dev == second.st_dev;
 }
 

@@ -207,6 +207,13 @@ void follow_checkpoint(Run& run, const TrainRequest& request) {
   });
 }
 
+// Whether the data's addresses are those that an earlier start read from.
+bool has_read_its_data(const Run& run) {
+  if (!run.checkpoint || run.weights_only || is_imported(run.checkpoint->meta)) return false;
+  const auto before = parse_config(run.checkpoint->meta.config, "the checkpoint's config", run.config.run.name);
+  return before.data.source == without_secrets(run.config).data.source;
+}
+
 // Tokenizer and data. The first rank, for which `of_first` is null, compares and checks; the others follow it.
 void open_inputs(Run& run, const TrainRequest& request, const Json& of_first) {
   run.data = data_options(run.config);
@@ -214,6 +221,8 @@ void open_inputs(Run& run, const TrainRequest& request, const Json& of_first) {
   run.data.world = run.team->size();
   const bool first = of_first.is_null();
   if (!first) run.data.storage->pin(of_first.at("commits").get<std::map<std::string, std::string>>());
+  // What has answered before is waited for as while training: the start may be that of a machine that came back.
+  if (has_read_its_data(run)) run.data.storage->set_contact_patience(run.config.data.retry_minutes * 60);
   if (run.checkpoint && !run.weights_only) run.data.storage->pin(commits_of(run.checkpoint->meta.data));
   run.tokenizer = load_tokenizer(run.config.tokenizer.path, *run.data.storage);
   run.config.resolve_vocab(run.tokenizer->n_ordinary());

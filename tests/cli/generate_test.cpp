@@ -73,6 +73,19 @@ TEST_F(GenerateTest, AStopStringEndsTheTextBeforeIt) {
   EXPECT_EQ(run(with({"The old river", "--stop", ""})).code, 2);
 }
 
+TEST_F(GenerateTest, TheLogitsOfEachChoiceAreShownWhereAskedFor) {
+  const Json json = json_of(with({"The old river", "--json", "--temperature", "0", "--top-logits", "4"}));
+  ASSERT_EQ(json["top_logits"].size(), json["ids"].size());
+  for (size_t i = 0; i < json["ids"].size(); ++i) {
+    EXPECT_EQ(json["top_logits"][i]["ids"].size(), 4U);
+    EXPECT_EQ(json["top_logits"][i]["logits"].size(), 4U);
+    EXPECT_EQ(json["top_logits"][i]["ids"][0], json["ids"][i]);
+  }
+  EXPECT_FALSE(json_of(with({"The old river", "--json"})).contains("top_logits"));
+  EXPECT_EQ(run(with({"The old river", "--top-logits", "4"})).code, 2) << "text has no place for them";
+  EXPECT_EQ(run(with({"The old river", "--json", "--top-logits", "0"})).code, 2);
+}
+
 TEST_F(GenerateTest, NamesOfTypesAreTakenAsPeopleWriteThem) {
   EXPECT_EQ(run(with({"The", "--dtype", "bf16"})).out, run(with({"The", "--dtype", "bfloat16"})).out);
   EXPECT_EQ(run(with({"The", "--dtype", "fp32"})).out, text_of("The"));

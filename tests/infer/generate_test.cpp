@@ -91,6 +91,35 @@ TEST_F(GenerateTest, CachedGreedyDecodingEqualsTheFullForward) {
   }
 }
 
+TEST_F(GenerateTest, TheLargestLogitsAreThoseOfTheFullForward) {
+  const auto m = model();
+  GenerateOptions o;
+  o.max_new_tokens = 12;  // enough for a screened vocabulary, were all logits not asked for
+  o.sampling.temperature = 0;
+  for (const int64_t wanted : {int64_t{3}, tokenizer->n_ids(), int64_t{1} << 20}) {
+    o.top_logits = wanted;
+    const auto g = generate(*m, *tokenizer, "The silent king", o);
+    ASSERT_EQ(g.top_logits.size(), g.ids.size() + (g.ended ? 1 : 0));
+    std::vector<int64_t> ids;
+    for (const int32_t id : tokenizer->encode("The silent king")) ids.push_back(id);
+    const at::NoGradGuard no_grad;
+    for (size_t i = 0; i < g.ids.size(); ++i) {
+      const TopLogits& top = g.top_logits[i];
+      ASSERT_EQ(std::ssize(top.ids), std::min(wanted, tokenizer->n_ids()));
+      EXPECT_EQ(top.ids.front(), g.ids[i]);
+      EXPECT_TRUE(std::is_sorted(top.logits.rbegin(), top.logits.rend()));
+      const at::Tensor h = m->hidden(at::tensor(ids, at::kLong).unsqueeze(0), {.n_loops = 0});
+      const at::Tensor logits = m->logits(h.select(1, h.size(1) - 1)).squeeze(0);
+      const at::Tensor expected = logits.index_select(0, at::tensor(top.ids, at::kLong));
+      const double scale = expected.abs().max().item<double>();
+      EXPECT_LT((at::tensor(top.logits) - expected).abs().max().item<double>(), 1e-5 * scale);
+      ids.push_back(g.ids[i]);
+    }
+  }
+  o.top_logits = 0;
+  EXPECT_TRUE(generate(*m, *tokenizer, "The silent king", o).top_logits.empty());
+}
+
 // G5
 TEST_F(GenerateTest, EmptyPromptsStartFromEndOfText) {
   const auto m = model();

@@ -2,7 +2,7 @@
 
 usage: PYTHONPATH=.deps/moto python3.11 s3_server.py
 
-Objects of 64 MB and more are kept in temporary files and read from there by ranges: moto alone holds each request's whole
+Objects of 32 MB and more are kept in temporary files and read from there by ranges: moto alone holds each request's whole
 object in memory. Writes {"port": N} when it listens. Each line on stdin is a command, answered by one line; it ends with its stdin.
   {"do": "bucket", "name": B}                      creates a bucket
   {"do": "put", "bucket": B, "key": K, "text": T, "repeat": N, "acl": "public-read"}   (the last two may be left out)
@@ -21,6 +21,7 @@ import logging
 import mmap
 import os
 import sys
+import tempfile
 import threading
 import time
 
@@ -34,17 +35,20 @@ from werkzeug.serving import make_server
 logging.getLogger("werkzeug").setLevel(logging.CRITICAL)
 
 
-LARGE = 64 << 20
+LARGE = 32 << 20
 
 
 class Joined:
-    """The parts of a large upload, one after another."""
+    """The parts of a large upload, one after another in a temporary file: moto closes the parts' own before it asks."""
 
     def __init__(self, parts):
-        self.parts = parts
+        self.file = tempfile.TemporaryFile()
+        for part in parts:
+            self.file.write(part.value)
+        self.size = self.file.tell()
 
     def __len__(self):
-        return sum(part.contentsize for part in self.parts)
+        return self.size
 
 
 def keep_large_objects_on_disk():
@@ -69,9 +73,8 @@ def keep_large_objects_on_disk():
     def set_value(self, new):
         if not isinstance(new, Joined):
             return plain_value.fset(self, new)
-        self._value_buffer.rollover()
-        for part in new.parts:
-            self._value_buffer.write(part.value)
+        self._value_buffer.close()
+        self._value_buffer = new.file
         self.contentsize = len(new)
 
     models.FakeMultipart.complete = complete

@@ -4,6 +4,8 @@
 #include "../support/tiny.h"
 #include "train_testing.h"
 
+#include <regex>
+
 namespace mythos::testing {
 namespace {
 
@@ -127,6 +129,20 @@ TEST_F(Hub, a_hub_that_stays_away_ends_the_run_with_a_checkpoint) {
       train(folder_ / "run", {"--set", "train.steps=100000", "--set", "data.retry_minutes=0.02"}), environment());
   EXPECT_EQ(outcome.code, 1) << outcome.err;
   EXPECT_NE(outcome.err.find("503"), std::string::npos) << outcome.err;
+}
+
+// A start that goes on waits as long as training would: here for 3 seconds, where a first start tries for 30.
+TEST_F(Hub, a_run_that_goes_on_is_as_patient_as_one_that_trains) {
+  ASSERT_EQ(run_program(train(folder_ / "run", {"--steps", "6"}), environment()).code, 0);
+  server_->fault({{"path", "datasets/own/text"}, {"kind", "status"}, {"status", 503}, {"times", 100000}});
+  auto outcome = run_program(train(folder_ / "run", {"--force", "--set", "data.retry_minutes=0.05"}), environment());
+  EXPECT_EQ(outcome.code, 1) << outcome.err;
+  const std::regex within("503.* given up after (one try|[0-9]+ tries in [0-9](\\.[0-9]+)? s)");
+  EXPECT_TRUE(std::regex_search(outcome.err, within)) << outcome.err;
+  server_->reset();
+  server_->fault({{"path", "datasets/own/text"}, {"kind", "status"}, {"status", 503}, {"times", 2}});
+  outcome = run_program(train(folder_ / "run"), environment());
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
 }
 
 TEST_F(Hub, tokens_are_never_written_down) {
