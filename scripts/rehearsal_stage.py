@@ -31,7 +31,7 @@ class Rehearsal:
     def __init__(self, small, work):
         self.small, self.work = small, work
         self.begun = time.monotonic()
-        self.processes, self.checks, self.lines = [], [], []
+        self.processes, self.checks, self.lines, self.plans = [], [], [], []
         self.losses = {}       # of every step that any start of the run did
         self.repeated = set()  # steps that were done more than once
         self.starts = 0

@@ -1,5 +1,6 @@
 #include "base/machine.h"
 
+#include <fcntl.h>
 #include <sched.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -93,8 +94,21 @@ int64_t resident_bytes() {
   return number_in(std::string_view(line).substr(space + 1)).value_or(0) * ::sysconf(_SC_PAGESIZE);
 }
 
+void reset_peak_resident_bytes() {
+  const int fd = ::open("/proc/self/clear_refs", O_WRONLY | O_CLOEXEC);
+  if (fd < 0) return;
+  (void)!::write(fd, "5", 1);
+  ::close(fd);
+}
+
 int64_t peak_resident_bytes() {
-  rusage usage{};
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (!line.starts_with("VmHWM:")) continue;
+    const size_t digits = line.find_first_of("0123456789");
+    if (digits != std::string::npos) return number_in(std::string_view(line).substr(digits)).value_or(0) * 1024;
+  }
+  rusage usage{};  // which also knows of the program that this process was before
   ::getrusage(RUSAGE_SELF, &usage);
   return usage.ru_maxrss * 1024;
 }

@@ -17,6 +17,8 @@ int64_t available_memory();
 /// Resident memory of this process, bytes: now, and the most so far.
 int64_t resident_bytes();
 int64_t peak_resident_bytes();
+/// The most so far is what it is now, from here on; where the system does not let it be, it stays.
+void reset_peak_resident_bytes();
 /// "AMD EPYC 7763 64-Core Processor", or "CPU" where the system does not say.
 std::string processor_name();
 std::string host_name();

@@ -18,6 +18,7 @@ void add_tokenizer(CLI::App& app, Result& result);
 void add_data(CLI::App& app, Result& result);
 void add_doctor(CLI::App& app, Result& result);
 void add_inspect(CLI::App& app, Result& result);
+void add_report(CLI::App& app, Result& result);
 void add_convert(CLI::App& app, Result& result);
 void add_bench(CLI::App& app, Result& result);
 

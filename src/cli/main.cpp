@@ -69,6 +69,7 @@ int main(int argc, char** argv) {
   mythos::cli::add_tokenizer(app, result);
   mythos::cli::add_data(app, result);
   mythos::cli::add_inspect(app, result);
+  mythos::cli::add_report(app, result);
   mythos::cli::add_convert(app, result);
   mythos::cli::add_bench(app, result);
   try {

@@ -2,6 +2,7 @@
 
 #include "base/units.h"
 #include "report/eval_text.h"
+#include "report/page.h"
 #include "report/svg.h"
 
 #include <fmt/format.h>
@@ -11,17 +12,6 @@
 namespace mythos {
 namespace {
 
-constexpr std::string_view page_style =
-    "body{margin:0 auto;padding:2rem 1rem 4rem;max-width:760px;background:var(--page);color:var(--ink);"
-    "font:15px/1.5 system-ui,sans-serif}\n"
-    "h1{font-size:1.5rem;margin:0;overflow-wrap:anywhere}h2{font-size:1.1rem;margin:2.2rem 0 .3rem}\n"
-    "p{margin:.3rem 0;color:var(--faint)}.ok{color:var(--accent)}.not{color:var(--strong)}\n"
-    ".scroll{overflow-x:auto}table{border-collapse:collapse;margin:.6rem 0;font-variant-numeric:tabular-nums}\n"
-    "th,td{padding:.25rem .8rem .25rem 0;text-align:right;white-space:nowrap;border-bottom:1px solid var(--line)}\n"
-    "th:first-child,td:first-child{text-align:left}th{font-weight:600;color:var(--faint)}\n"
-    "pre{background:var(--panel);padding:.7rem .9rem;border-radius:6px;white-space:pre-wrap;overflow-wrap:anywhere}\n"
-    "pre b{color:var(--accent);font-weight:600}\n";
-
 // An error behind a plus-minus sign instead of the terminal's "+-".
 std::string with_sign(double value, const std::optional<double>& error, int decimals) {
   return error ? fmt::format("{:.{}f} &plusmn; {:.{}f}", value, decimals, *error, decimals)
@@ -30,18 +20,6 @@ std::string with_sign(double value, const std::optional<double>& error, int deci
 
 std::string percent(double share, const std::optional<double>& error) {
   return with_sign(100 * share, error ? std::optional(100 * *error) : std::nullopt, 1) + " %";
-}
-
-std::string row(std::string_view tag, const std::vector<std::string>& cells) {
-  std::string out = "<tr>";
-  for (const auto& cell : cells) out += fmt::format("<{0}>{1}</{0}>", tag, cell);
-  return out + "</tr>\n";
-}
-
-std::string table(const std::vector<std::string>& head, const std::vector<std::vector<std::string>>& rows) {
-  std::string out = "<div class=\"scroll\"><table>\n" + row("th", head);
-  for (const auto& r : rows) out += row("td", r);
-  return out + "</table></div>\n";
 }
 
 std::string head(const EvalReport& r) {
@@ -77,7 +55,7 @@ std::string loops_section(const EvalReport& r) {
   out += line_chart(points, "Loss by loop count", "loops", "loss (nats per token)");
   out += line_chart(differences, fmt::format("Difference of the loss to {} loops", r.trained_loops), "loops",
                     fmt::format("difference to {} loops", r.trained_loops));
-  return out + table({"loops", "loss", "difference", "perplexity", "bits per byte", "top-1"}, rows);
+  return out + html_table({"loops", "loss", "difference", "perplexity", "bits per byte", "top-1"}, rows);
 }
 
 std::string radius_section(const EvalReport& r) {
@@ -133,7 +111,8 @@ std::string experts_section(const EvalReport& r) {
              "<h2>Load of the experts</h2>\n<p>By loop, {} for a token. The strongest colour is {:.1f} times an even "
              "load; a cross is an expert that no token chose.</p>\n",
              r.experts_per_token, map.full) +
-         heat_map(map, "Load of the experts by loop") + table({"loop", "busiest", "entropy", "never chosen"}, rows);
+         heat_map(map, "Load of the experts by loop") +
+         html_table({"loop", "busiest", "entropy", "never chosen"}, rows);
 }
 
 std::string tasks_section(const EvalReport& r) {
@@ -152,7 +131,7 @@ std::string tasks_section(const EvalReport& r) {
     out += fmt::format(
         "<p>{}: {} questions{}; by chance {:.1f} %</p>\n", html_escaped(task.file), with_commas(task.questions),
         task.cut > 0 ? fmt::format(", {} cut at the left", with_commas(task.cut)) : "", 100 * task.chance);
-    out += table({"loops", "acc", "acc_norm", "acc_bytes"}, rows);
+    out += html_table({"loops", "acc", "acc_norm", "acc_bytes"}, rows);
   }
   return out;
 }
@@ -168,19 +147,13 @@ std::string samples_section(const EvalReport& r) {
 }  // namespace
 
 std::string eval_page(const EvalReport& r) {
-  std::string out =
-      "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>Evaluation of " +
-      html_escaped(r.checkpoint) + "</title>\n<style>\n";
-  out += chart_style();
-  out += page_style;
-  out += "</style>\n</head>\n<body>\n" + head(r);
+  std::string out = head(r);
   if (r.sweep) out += loops_section(r);
   out += radius_section(r);
   if (r.sweep) out += halting_section(r) + experts_section(r);
   if (!r.tasks.empty()) out += tasks_section(r);
   if (!r.samples.empty()) out += samples_section(r);
-  return out + "</body>\n</html>\n";
+  return html_page("Evaluation of " + r.checkpoint, out);
 }
 
 }  // namespace mythos

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace mythos {
 namespace {
@@ -36,25 +37,34 @@ std::string text_at(double x, double y, std::string_view anchor, std::string_vie
                      html_escaped(text));
 }
 
-// Gridlines, numbers and names of the axes; of many points only some are labelled.
-std::string axes(const Scale& scale, const std::vector<ChartPoint>& points, std::string_view x_label,
-                 std::string_view y_label) {
+// As many decimals as tell ticks apart.
+std::string tick_text(double tick, const std::vector<double>& ticks) {
+  const int decimals = std::clamp(static_cast<int>(-std::floor(std::log10(ticks[1] - ticks[0]) + 1e-9)), 0, 9);
+  return fmt::format("{:.{}f}", tick, decimals);
+}
+
+// Gridlines with their numbers, and the names of both axes.
+std::string frame(const Scale& scale, std::string_view x_label, std::string_view y_label) {
   std::string out;
-  const double step = scale.ticks[1] - scale.ticks[0];
-  const int decimals = std::clamp(static_cast<int>(-std::floor(std::log10(step) + 1e-9)), 0, 9);
   for (const double tick : scale.ticks) {
     const double y = scale.y(tick);
     out += fmt::format("<line class=\"grid\" x1=\"{:.0f}\" x2=\"{:.0f}\" y1=\"{:.1f}\" y2=\"{:.1f}\"/>\n", left,
                        width - right, y, y);
-    out += text_at(left - 8, y + 4, "end", fmt::format("{:.{}f}", tick, decimals));
+    out += text_at(left - 8, y + 4, "end", tick_text(tick, scale.ticks));
   }
+  out += text_at((left + width - right) / 2, height - 8, "middle", x_label);
+  const double middle = (top + height - bottom) / 2;
+  return out + text_at(16, middle, "middle", y_label, fmt::format(" transform=\"rotate(-90 16 {:.1f})\"", middle));
+}
+
+// The frame, and the points' labels; of many points only some are labelled.
+std::string axes(const Scale& scale, const std::vector<ChartPoint>& points, std::string_view x_label,
+                 std::string_view y_label) {
+  std::string out = frame(scale, x_label, y_label);
   const size_t every = points.size() / 17 + 1;
   for (size_t i = 0; i < points.size(); i += every) {
     out += text_at(x_of(i, points.size()), height - bottom + 18, "middle", points[i].label);
   }
-  out += text_at((left + width - right) / 2, height - 8, "middle", x_label);
-  const double middle = (top + height - bottom) / 2;
-  out += text_at(16, middle, "middle", y_label, fmt::format(" transform=\"rotate(-90 16 {:.1f})\"", middle));
   return out;
 }
 
@@ -97,7 +107,7 @@ std::string_view chart_style() {
          "--panel:#1a2028;--accent:#6ea8ff;--strong:#ff9457}}\n"
          ".chart{width:100%;max-width:680px;height:auto;font:12px system-ui,sans-serif}\n"
          ".chart text{fill:var(--faint)}.grid{stroke:var(--line);stroke-width:1}\n"
-         ".bar{fill:var(--accent)}.curve{fill:none;stroke:var(--accent);stroke-width:2}\n"
+         ".bar{fill:var(--accent)}.curve{fill:none;stroke:var(--accent);stroke-width:2}.second{stroke:var(--strong)}\n"
          ".error{stroke:var(--accent);stroke-width:1.5}.point{fill:var(--page);stroke:var(--accent);stroke-width:2}\n"
          ".marked{fill:var(--strong);stroke:var(--strong)}.cell{fill:var(--accent)}\n"
          ".frame{fill:none;stroke:var(--line)}.dead{stroke:var(--strong);stroke-width:1.5}\n";
@@ -147,6 +157,45 @@ std::string line_chart(const std::vector<ChartPoint>& points, std::string_view t
     }
     out += fmt::format("<circle class=\"point{}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"4.5\">{}</circle>\n",
                        p.marked ? " marked" : "", x, scale.y(p.value), hint(p.hint));
+  }
+  return out + "</svg>\n";
+}
+
+std::string curve_chart(const std::vector<Curve>& curves, const std::vector<ChartEvent>& events, std::string_view title,
+                        std::string_view x_label, std::string_view y_label) {
+  double low = std::numeric_limits<double>::infinity(), high = -low, first = low, last = -low;
+  for (const Curve& curve : curves) {
+    for (const auto& [x, y] : curve.points) {
+      first = std::min(first, x);
+      last = std::max(last, x);
+      low = std::min(low, y);
+      high = std::max(high, y);
+    }
+  }
+  if (first > last) return "";
+  const Scale scale(round_ticks(low, high));
+  const double span = std::max(last - first, 1.0);
+  const auto x_at = [&](double x) { return left + (x - first) / span * (width - left - right); };
+  std::string out = opened(width, height, title) + frame(scale, x_label, y_label);
+  const std::vector<double> x_ticks = round_ticks(first, last);
+  for (const double tick : x_ticks) {
+    if (tick < first || tick > last) continue;
+    out += text_at(x_at(tick), height - bottom + 18, "middle", tick_text(tick, x_ticks));
+  }
+  for (const ChartEvent& e : events) {
+    if (e.x < first || e.x > last) continue;
+    out += fmt::format("<path class=\"dead\" d=\"M{:.1f} {:.0f}V{:.0f}\">{}</path>\n", x_at(e.x), top, height - bottom,
+                       hint(e.hint));
+  }
+  for (const Curve& curve : curves) {
+    out += fmt::format("<polyline class=\"curve{}\" points=\"", curve.dots ? " second" : "");
+    for (const auto& [x, y] : curve.points) out += fmt::format("{:.1f},{:.1f} ", x_at(x), scale.y(y));
+    out += "\"/>\n";
+    if (!curve.dots) continue;
+    for (const auto& [x, y] : curve.points) {
+      out += fmt::format("<circle class=\"point marked\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\">{}</circle>\n", x_at(x),
+                         scale.y(y), hint(fmt::format("{} {:.0f}: {:.4f}", x_label, x, y)));
+    }
   }
   return out + "</svg>\n";
 }

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace mythos {
@@ -27,6 +28,19 @@ struct ChartPoint {
 /// Points joined by a line, evenly apart.
 std::string line_chart(const std::vector<ChartPoint>& points, std::string_view title, std::string_view x_label,
                        std::string_view y_label);
+
+struct Curve {
+  std::vector<std::pair<double, double>> points;  ///< x ascending, all finite
+  bool dots = false;                              ///< each point is shown, in the stronger colour
+};
+/// A place on the x axis that something happened at.
+struct ChartEvent {
+  double x = 0;
+  std::string hint;
+};
+/// Curves over one numeric x axis; events are thin upright lines. Empty where no curve has a point.
+std::string curve_chart(const std::vector<Curve>& curves, const std::vector<ChartEvent>& events, std::string_view title,
+                        std::string_view x_label, std::string_view y_label);
 
 /// Bars from zero.
 std::string bar_chart(const std::vector<ChartPoint>& bars, std::string_view title, std::string_view x_label,

@@ -161,7 +161,8 @@ class Trainer {
     }
     first_ = done_;
     position_ = run_.loader->position();
-    run_.checkpoint.reset();  // lets go of the mapped file
+    run_.checkpoint.reset();  // lets go of the mapped file, whose pages were counted
+    reset_peak_resident_bytes();
   }
 
   void tell(RunEvent event, int64_t step, const std::string& message) const {
