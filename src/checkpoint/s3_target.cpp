@@ -46,6 +46,10 @@ class S3Checkpoint : public ByteSink {
 };
 
 void copy(const ByteSource& from, uint64_t bytes, NamelessFile& to) {
+  // A minute and more for a large one: a log in a file says what is waited for.
+  if (bytes > (uint64_t{256} << 20) && !log::is_terminal()) {
+    log::info("reading {} ({})", from.name(), bytes_text(static_cast<double>(bytes)));
+  }
   std::vector<std::byte> buffer(std::min<uint64_t>(piece, bytes));
   for (uint64_t done = 0; done < bytes;) {
     const auto part = std::span(buffer).first(std::min<uint64_t>(buffer.size(), bytes - done));

@@ -182,9 +182,8 @@ class Trainer {
     const auto begin = Clock::now();
     if (done_ == first_) reset_memory_peak();
     const double waited = run_.loader->seconds_waited();
-    const auto& choices = run_.loops;
     Random random(derive_seed(static_cast<uint64_t>(config_.train.seed), static_cast<uint64_t>(done_), "loops"));
-    loops_ = choices[random.below(choices.size())];
+    loops_ = run_.loops[random.below(run_.loops.size())];
     const bool logged = is_logged(done_ + 1);
     statistics_.begin();
     step_.begin({.clip = config_.train.clip,

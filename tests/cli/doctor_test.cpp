@@ -79,8 +79,9 @@ TEST_F(DoctorTest, LooksAtAllThatARunNeeds) {
 TEST_F(DoctorTest, SaysAllThatIsMissingAtOnce) {
   write_text(folder_ / "file", "no folder");
   Answer a = ask_of_run({in_new_folder(), "tokenizer.path=" + (folder_ / "none.json").string(),
-                         "data.source=" + (folder_ / "none.txt").string(), "train.micro_batch=100000000",
-                         "train.global_batch_tokens=0", "checkpoint.dir=" + (folder_ / "file/checkpoints").string()});
+                         "data.source=" + (folder_ / "none.txt").string(), "train.micro_batch=60000",
+                         "train.global_batch_tokens=0", "train.seq_len=64", "model.dim=1024",
+                         "checkpoint.dir=" + (folder_ / "file/checkpoints").string()});
   EXPECT_EQ(a.code, 1);
   for (const char* what : {"tokenizer", "data", "run memory", "write test"}) {
     EXPECT_EQ(a.checks[what]["mark"], "bad") << what << ": " << a.text;

@@ -133,7 +133,7 @@ TEST_F(Hub, a_hub_that_stays_away_ends_the_run_with_a_checkpoint) {
 
 // A start that goes on waits as long as training would: here for 3 seconds, where a first start tries for 30.
 TEST_F(Hub, a_run_that_goes_on_is_as_patient_as_one_that_trains) {
-  ASSERT_EQ(run_program(train(folder_ / "run", {"--steps", "6"}), environment()).code, 0);
+  ASSERT_EQ(run_program(train(folder_ / "run", {"--set", "train.max_hours=1e-9"}), environment()).code, 0);
   server_->fault({{"path", "datasets/own/text"}, {"kind", "status"}, {"status", 503}, {"times", 100000}});
   auto outcome = run_program(train(folder_ / "run", {"--force", "--set", "data.retry_minutes=0.05"}), environment());
   EXPECT_EQ(outcome.code, 1) << outcome.err;

@@ -22,8 +22,9 @@ class RunPageTest : public TrainTest {
 };
 
 TEST_F(RunPageTest, HasCurvesHistorySamplesAndConfiguration) {
-  start({"train.max_hours=1e-9", "log.eval_every=5", "log.sample_every=5"});
-  EXPECT_TRUE(start({"log.eval_every=5", "log.sample_every=5"}).finished);
+  const std::string prompts = "log.prompts=[\"The old river\"]";
+  start({"train.max_hours=1e-9", "log.eval_every=5", prompts});
+  EXPECT_TRUE(start({"log.eval_every=5", prompts}).finished);
   const auto before = snapshot(tiny_.folder());
   const std::string page = run_page(tiny_.run());
   EXPECT_EQ(snapshot(tiny_.folder()), before);
@@ -53,7 +54,7 @@ TEST_F(RunPageTest, WhatIsDamagedOrHostileIsPassedOverOrEscaped) {
   fs::remove(tiny_.run() / "metrics.jsonl");
   fs::remove(tiny_.run() / "history.jsonl");
   EXPECT_EQ(count(run_page(tiny_.run()), "<svg"), 0U);
-  EXPECT_THROW((void)run_page(tiny_.folder()), Error);
+  EXPECT_THROW((void)run_page(elsewhere()), Error);
 }
 
 TEST_F(RunPageTest, TheCommandWritesItWhole) {
