@@ -27,6 +27,10 @@ class Failed(Exception):
     pass
 
 
+class Missing(Exception):
+    """Something of this machine without which there is no story."""
+
+
 class Rehearsal:
     def __init__(self, small, work):
         self.small, self.work = small, work
