@@ -111,17 +111,17 @@ class Rehearsal:
         self.wait(process, lambda: re.search(pattern, text_of(process.log)), what, minutes)
         return re.search(pattern, text_of(process.log))
 
-    def steps(self, run=None):
+    def steps(self):
         """The lines of metrics.jsonl that are steps."""
-        path = os.path.join(run or self.run_dir, "metrics.jsonl")
+        path = os.path.join(self.run_dir, "metrics.jsonl")
         lines = []
         for line in text_of(path).splitlines(keepends=True):
             if line.endswith("\n") and '"loss"' in line:
                 lines.append(json.loads(line))
         return [line for line in lines if isinstance(line.get("loss"), float) and "lr" in line]
 
-    def last_step(self, run=None):
-        lines = self.steps(run)
+    def last_step(self):
+        lines = self.steps()
         return lines[-1]["step"] if lines else 0
 
     def note_losses(self):
@@ -134,8 +134,8 @@ class Rehearsal:
             if len(before) > 1:
                 self.repeated.add(line["step"])
 
-    def until_step(self, process, step, run=None):
-        self.wait(process, lambda: self.last_step(run) >= step, f"step {step}", minutes=15)
+    def until_step(self, process, step):
+        self.wait(process, lambda: self.last_step() >= step, f"step {step}", minutes=15)
 
     def training(self, process):
         """Waits until it computes its first step after a checkpoint; what earlier starts did beyond that is taken back by

@@ -118,10 +118,7 @@ void add_bench_generate(CLI::App& bench) {
   auto* command = bench.add_subcommand("generate", "How fast new tokens come, one text at a time");
   auto* config = command->add_option("CONFIG", o->config, "the model of this configuration");
   command->add_option("--preset", o->preset, "the model of this name")->capture_default_str()->excludes(config);
-  command->add_option("--set", o->overrides, "section.key=VALUE over the configuration; may be repeated")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->type_name("KEY=VALUE");
+  add_overrides(*command, o->overrides);
   command->add_option("--vocab", o->vocab, "vocabulary size (default: the model's own)")->check(CLI::PositiveNumber);
   command->add_option("--prompt-len", o->prompt_len, "tokens of a prompt drawn at random")
       ->capture_default_str()

@@ -172,10 +172,7 @@ void add_bench_train(CLI::App& bench) {
   auto* command = bench.add_subcommand("train", "How fast a model trains, against the matrix-multiply rate");
   auto* config = command->add_option("CONFIG", o->config, "a run's configuration: model, seq_len and micro_batch");
   command->add_option("--preset", o->preset, "a preset instead (mythos_300m)")->excludes(config);
-  command->add_option("--set", o->overrides, "section.key=VALUE over the configuration; may be repeated")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->type_name("KEY=VALUE");
+  add_overrides(*command, o->overrides);
   const auto number = [&](const char* name, int64_t& value, const char* what, int64_t least) {
     command->add_option(name, value, what)->check(CLI::Range(least, int64_t{1} << 40));
   };

@@ -14,6 +14,13 @@
 
 namespace mythos::cli {
 
+void add_overrides(CLI::App& command, std::vector<std::string>& overrides, const char* what) {
+  command.add_option("--set", overrides, fmt::format("section.key=VALUE over {}; may be repeated", what))
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->type_name("KEY=VALUE");
+}
+
 void print(const std::string& text) {
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
     throw failure(fmt::format("cannot write to standard output: {}", std::strerror(errno)));

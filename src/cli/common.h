@@ -5,12 +5,16 @@
 #include "model/config.h"
 
 #include <ATen/ATen.h>
+#include <CLI/CLI.hpp>
 
 #include <filesystem>
 #include <string>
 #include <vector>
 
 namespace mythos::cli {
+
+/// --set section.key=VALUE, which may be repeated, over `what`.
+void add_overrides(CLI::App& command, std::vector<std::string>& overrides, const char* what = "the configuration");
 
 /// What a SRC argument can be.
 constexpr const char* source_help =

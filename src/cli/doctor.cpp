@@ -35,10 +35,7 @@ void add_doctor(CLI::App& app, Result& result) {
   auto o = std::make_shared<Options>();
   auto* command = app.add_subcommand("doctor", "What this machine has for a run, and what is missing");
   command->add_option("CONFIG", o->config, "also all that a run of this configuration needs: its data is contacted");
-  command->add_option("--set", o->overrides, "section.key=VALUE over the configuration; may be repeated")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->type_name("KEY=VALUE");
+  add_overrides(*command, o->overrides);
   command->add_flag("--json", o->json, "one JSON document on standard output");
   command->footer(
       "Exit code 1 if something would keep a run from training. Nothing is trained or left behind.\n"

@@ -92,10 +92,7 @@ void add_inspect(CLI::App& app, Result&) {
   command->add_option("--vocab", o->vocab, "vocabulary size, for presets and configurations");
   command->add_option("--seq-len", o->seq_len, "tokens in a row, for presets");
   command->add_option("--loops", o->loops, "loops, for presets");
-  command->add_option("--set", o->overrides, "section.key=VALUE over a configuration; may be repeated")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->type_name("KEY=VALUE");
+  add_overrides(*command, o->overrides, "a configuration");
   command->add_flag("--verify", o->verify, "of a run: read all of its newest checkpoint and check it now");
   command->add_flag("--json", o->json, "one JSON document on standard output");
   command->footer(

@@ -46,10 +46,7 @@ class LocalRows {
     }
     try {
       options_ = data_options(config);
-      tokenizer_ = load_tokenizer(config.tokenizer.path, *options_.storage);
-      config.resolve_vocab(tokenizer_->n_ordinary());
-      options_.vocab_size = config.model.vocab_size;
-      options_.decode = [t = *tokenizer_](std::span<const int32_t> ids) { return t.decode(ids); };
+      tokenizer_ = open_tokenizer(config, options_);
     } catch (const Error& e) {
       why = e.what();
       tokenizer_.reset();
@@ -232,10 +229,7 @@ void add_plan(CLI::App& app, Result&) {
   auto* command =
       app.add_subcommand("plan", "What a run takes, before it is begun: batch, memory, time, money, disk, quota");
   command->add_option("CONFIG", o->config, "configuration file (docs/config.md lists its keys)")->required();
-  command->add_option("--set", o->overrides, "section.key=VALUE over the configuration; may be repeated")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->type_name("KEY=VALUE");
+  add_overrides(*command, o->overrides);
   command
       ->add_option("--measure", o->measure,
                    "micro-steps to time on the device that is here; 0: none (default: 3 without --gpu and --instance)")

@@ -49,10 +49,7 @@ void add_train(CLI::App& app, Result& result) {
   auto request = std::make_shared<TrainRequest>();
   auto* command = app.add_subcommand("train", "Train a model; goes on by itself where the run stopped");
   command->add_option("CONFIG", request->config, "configuration file (docs/config.md lists its keys)")->required();
-  command->add_option("--set", request->overrides, "section.key=VALUE over the configuration; may be repeated")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->type_name("KEY=VALUE");
+  add_overrides(*command, request->overrides);
   command
       ->add_option_function<int64_t>(
           "--steps",

@@ -154,8 +154,7 @@ class Examination {
     look("run", [&] { return folder(); });
     look("run memory", [&] { return memory(); });
     look("batch", [&] { return batch(); });
-    look("checkpoints", [&] { return checkpoints(); });
-    look("logs", [&] { return logs(); });
+    disk();
     look("write test", [&] { return write_test(); });
     return std::move(findings_);
   }
@@ -183,10 +182,7 @@ class Examination {
   std::string tokenizer() {
     run_.data = data_options(run_.config);
     const auto begin = Clock::now();
-    run_.tokenizer = load_tokenizer(run_.config.tokenizer.path, *run_.data.storage);
-    run_.config.resolve_vocab(run_.tokenizer->n_ordinary());
-    run_.data.vocab_size = run_.config.model.vocab_size;
-    run_.data.decode = [t = *run_.tokenizer](std::span<const int32_t> ids) { return t.decode(ids); };
+    run_.tokenizer = open_tokenizer(run_.config, run_.data);
     return fmt::format("{}: {} ordinary tokens, read in {:.1f} s", shown_source(run_.config.tokenizer.path),
                        with_commas(run_.tokenizer->n_ordinary()), seconds_since(begin));
   }
@@ -194,13 +190,7 @@ class Examination {
   std::string data() {
     const auto begin = Clock::now();
     run_.sources = open_sources(run_.data);
-    int64_t files = 0, bytes = 0;
-    for (const auto& corpus : run_.sources.corpora) {
-      files += static_cast<int64_t>(corpus->files().size());
-      bytes += static_cast<int64_t>(corpus->bytes());
-    }
-    std::string said = fmt::format("{} in {} file{}, found in {:.1f} s", shown(bytes), with_commas(files),
-                                   files == 1 ? "" : "s", seconds_since(begin));
+    const std::string said = fmt::format("{}, found in {:.1f} s", size_text(run_.sources), seconds_since(begin));
     if (!run_.tokenizer) return said + "; not read, for want of a tokenizer";
     const auto opened = Clock::now();
     run_.loader = std::make_unique<RowLoader>(run_.sources, run_.data, encoder_of(*run_.tokenizer));
@@ -256,26 +246,14 @@ class Examination {
                        with_commas(run_.config.train.seq_len), run_.batch.grad_accum, with_commas(run_.batch.steps));
   }
 
-  std::string checkpoints() {
-    if (!run_.store || run_.batch.steps == 0) return "";
-    const int64_t one = checkpoint_bytes(run_.config.model);
-    const auto& c = run_.config.checkpoint;
-    const int64_t at_once = checkpoints_at_once(c.keep_last, c.keep_every, c.every, run_.batch.steps);
-    run_.store->require_room(one, c.every, run_.batch.steps);
-    const auto free = run_.store->free_bytes();
-    return fmt::format("{} at the most ({} x {}), {} in {}", shown(at_once * one), at_once, shown(one),
-                       free ? shown(static_cast<int64_t>(*free)) + " free" : "room", run_.store->dir().string());
-  }
-
-  std::string logs() {
-    if (run_.batch.steps == 0) return "";
-    const int64_t needed = log_bytes(run_.config, run_.batch.steps);
-    const auto space = space_at(run_.dir);
-    if (!space) return fmt::format("about {}", shown(needed));
-    const auto free = static_cast<int64_t>(space->available);
-    const std::string said = fmt::format("about {}, {} free in {}", shown(needed), shown(free), run_.dir.string());
-    if (needed > free) throw refusal(said, "free space, or choose another run.dir");
-    return said;
+  // As a start looks at it.
+  void disk() {
+    if (!run_.store || run_.batch.steps == 0) return;
+    Preflight preflight(false);
+    look_at_disk(preflight, run_, checkpoint_bytes(run_.config.model), false);
+    for (const auto& row : preflight.rows()) {
+      findings_.push_back({row.what, row.bad ? Mark::bad : Mark::good, row.said, row.hint});
+    }
   }
 
   std::string write_test() {

@@ -107,11 +107,9 @@ Json inspect_run(const fs::path& run, bool verify) {
   return json;
 }
 
-std::string inspect_run_text(const Json& json) {
-  std::string text;
-  const auto line = [&](const char* what, const std::string& value) {
-    text += fmt::format("{:<12} {}\n", what, value);
-  };
+std::vector<std::pair<std::string, std::string>> inspect_run_lines(const Json& json) {
+  std::vector<std::pair<std::string, std::string>> lines;
+  const auto line = [&](const char* what, const std::string& value) { lines.emplace_back(what, value); };
   const auto number = [&](const char* key) { return json.value(key, 0.0); };
   const auto state = json.at("state").get<std::string>();
   line("run", json.at("run").get<std::string>());
@@ -150,6 +148,15 @@ std::string inspect_run_text(const Json& json) {
   } else {
     line("checkpoint", "none yet");
   }
+  return lines;
+}
+
+std::string inspect_run_text(const Json& json) {
+  std::string text;
+  const auto line = [&](const std::string& what, const std::string& value) {
+    text += fmt::format("{:<12} {}\n", what, value);
+  };
+  for (const auto& [what, value] : inspect_run_lines(json)) line(what, value);
   const Json history = json.value("history", Json::array());
   const size_t first = history.size() > most_events ? history.size() - most_events : 0;
   if (first > 0) line("history", fmt::format("the last {} of {} events; --json has all", most_events, history.size()));

@@ -5,6 +5,8 @@
 
 #include <filesystem>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace mythos {
 
@@ -17,7 +19,9 @@ namespace mythos {
 /// a run that says nothing of itself) has all of the newest checkpoint read. Throws usage Error for a folder that is no
 /// run.
 Json inspect_run(const std::filesystem::path& run, bool verify);
-/// The same for a person.
+/// The same for a person, but for the history: each line's name and what it says.
+std::vector<std::pair<std::string, std::string>> inspect_run_lines(const Json& inspected);
+/// Those lines, and the last events of the history.
 std::string inspect_run_text(const Json& inspected);
 
 }  // namespace mythos

@@ -48,6 +48,55 @@ void look_at_memory(Preflight& preflight, const Run& run) {
                         "use a smaller train.micro_batch, train.recompute=loop, or go on with --force"));
 }
 
+void look_at_data(Preflight& preflight, const Run& run) {
+  preflight.good("data", fmt::format("{}; the first document was found", size_text(run.sources)));
+}
+
+}  // namespace
+
+void Preflight::bad(const std::string& what, const Error& error) {
+  rows_.push_back({what, error.what(), true, error.hint()});
+  errors_.push_back(error);
+}
+
+void Preflight::settle() {
+  if (errors_.empty() || force_) return;
+  print();
+  const Error& first = errors_.front();
+  throw refusal(first.what(), first.hint());
+}
+
+void Preflight::print() const {
+  std::string table = "preflight";
+  for (const Row& row : rows_) {
+    table += fmt::format("\n  {:<12} {:<8} {}", row.what, row.bad ? "REFUSED" : "ok", row.said);
+  }
+  log::info("{}", table);
+  for (const Error& e : errors_) {
+    if (force_) log::warn("{}", e.line());
+  }
+}
+
+std::string size_text(const Sources& sources) {
+  int64_t files = 0;
+  uint64_t bytes = 0;
+  for (const auto& corpus : sources.corpora) {
+    files += static_cast<int64_t>(corpus->files().size());
+    bytes += corpus->bytes();
+  }
+  return fmt::format("{} in {} file{}", shown(static_cast<int64_t>(bytes)), with_commas(files), files == 1 ? "" : "s");
+}
+
+int64_t log_bytes(const RunConfig& config, int64_t steps) {
+  // As measured: what a start says; a step's line of metrics and its event; a logged one's line, and both by expert and
+  // loop; a sample.
+  const int64_t experts = config.model.n_experts + config.model.max_loop_iters;
+  const int64_t logged = steps / config.log.every + 1;
+  const int64_t samples = config.log.sample_every > 0 ? steps / config.log.sample_every + 2 : 2;
+  return (int64_t{64} << 10) + steps * 900 + logged * (250 + 70 * experts) +
+         samples * static_cast<int64_t>(config.log.prompts.size()) * (500 + 20 * config.log.sample_tokens);
+}
+
 void look_at_disk(Preflight& preflight, const Run& run, int64_t checkpoint_size, bool fresh) {
   const auto& c = run.config.checkpoint;
   const int64_t at_once = checkpoints_at_once(c.keep_last, c.keep_every, c.every, run.batch.steps);
@@ -72,52 +121,6 @@ void look_at_disk(Preflight& preflight, const Run& run, int64_t checkpoint_size,
                                          "free space, or choose another run.dir"));
   }
   preflight.good("logs", fmt::format("about {}, {} free in {}", shown(logs), shown(free), run.dir.string()));
-}
-
-void look_at_data(Preflight& preflight, const Run& run) {
-  int64_t files = 0;
-  uint64_t bytes = 0;
-  for (const auto& corpus : run.sources.corpora) {
-    files += static_cast<int64_t>(corpus->files().size());
-    bytes += corpus->bytes();
-  }
-  preflight.good("data", fmt::format("{} in {} file{}; the first document was found",
-                                     shown(static_cast<int64_t>(bytes)), with_commas(files), files == 1 ? "" : "s"));
-}
-
-}  // namespace
-
-void Preflight::bad(const std::string& what, const Error& error) {
-  rows_.push_back({what, error.what(), true});
-  errors_.push_back(error);
-}
-
-void Preflight::settle() {
-  if (errors_.empty() || force_) return;
-  print();
-  const Error& first = errors_.front();
-  throw refusal(first.what(), first.hint());
-}
-
-void Preflight::print() const {
-  std::string table = "preflight";
-  for (const Row& row : rows_) {
-    table += fmt::format("\n  {:<12} {:<8} {}", row.what, row.bad ? "REFUSED" : "ok", row.said);
-  }
-  log::info("{}", table);
-  for (const Error& e : errors_) {
-    if (force_) log::warn("{}", e.line());
-  }
-}
-
-int64_t log_bytes(const RunConfig& config, int64_t steps) {
-  // As measured: what a start says; a step's line of metrics and its event; a logged one's line, and both by expert and
-  // loop; a sample.
-  const int64_t experts = config.model.n_experts + config.model.max_loop_iters;
-  const int64_t logged = steps / config.log.every + 1;
-  const int64_t samples = config.log.sample_every > 0 ? steps / config.log.sample_every + 2 : 2;
-  return (int64_t{64} << 10) + steps * 900 + logged * (250 + 70 * experts) +
-         samples * static_cast<int64_t>(config.log.prompts.size()) * (500 + 20 * config.log.sample_tokens);
 }
 
 void look_before(Preflight& preflight, const Run& run, int64_t checkpoint_size, bool fresh) {

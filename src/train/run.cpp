@@ -224,10 +224,7 @@ void open_inputs(Run& run, const TrainRequest& request, const Json& of_first) {
   // What has answered before is waited for as while training: the start may be that of a machine that came back.
   if (has_read_its_data(run)) run.data.storage->set_contact_patience(run.config.data.retry_minutes * 60);
   if (run.checkpoint && !run.weights_only) run.data.storage->pin(commits_of(run.checkpoint->meta.data));
-  run.tokenizer = load_tokenizer(run.config.tokenizer.path, *run.data.storage);
-  run.config.resolve_vocab(run.tokenizer->n_ordinary());
-  run.data.vocab_size = run.config.model.vocab_size;
-  run.data.decode = [t = *run.tokenizer](std::span<const int32_t> ids) { return t.decode(ids); };
+  run.tokenizer = open_tokenizer(run.config, run.data);
   if (!first) {
     run.data_from_start = of_first.at("data_from_start").get<bool>();
   } else if (run.checkpoint) {

@@ -140,18 +140,10 @@ std::string samples_section(const Json& line) {
   return out;
 }
 
-// What `mythos inspect` says, but for the history, which has a place of its own.
-std::string standing(Json inspected) {
-  inspected.erase("history");
+std::string standing(const Json& inspected) {
   std::vector<std::vector<std::string>> rows;
-  std::string text = inspect_run_text(inspected);
-  while (!text.empty()) {
-    const size_t end = text.find('\n');
-    const std::string line = text.substr(0, end);
-    text.erase(0, end == std::string::npos ? text.size() : end + 1);
-    const size_t gap = line.find(' ');
-    if (gap == std::string::npos) continue;
-    rows.push_back({html_escaped(line.substr(0, gap)), html_escaped(line.substr(line.find_first_not_of(' ', gap)))});
+  for (const auto& [what, said] : inspect_run_lines(inspected)) {
+    rows.push_back({html_escaped(what), html_escaped(said)});
   }
   return html_table({}, rows, TableOf::words);
 }

@@ -12,6 +12,8 @@ at::Device choose_device(const std::string& name, int64_t local = 0);
 at::ScalarType choose_dtype(const std::string& name, at::Device device);
 /// [data] for the loader, with a door to its sources.
 DataOptions data_options(const RunConfig& config);
+/// The tokenizer that the configuration names; its vocabulary goes into both where they do not say one. Throws Error.
+Tokenizer open_tokenizer(RunConfig& config, DataOptions& data);
 /// The configuration as it is written down: addresses without user, password and what is behind a '?'.
 RunConfig without_secrets(const RunConfig& config);
 Schedule schedule_of(const TrainSection& train, int64_t steps);

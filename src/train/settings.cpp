@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "base/signals.h"
 #include "checkpoint/model_state.h"
+#include "data/tokenizer_source.h"
 #include "plan/run_plan.h"
 #include "storage/storage.h"
 #include "train/run_parts.h"
@@ -65,6 +66,14 @@ DataOptions data_options(const RunConfig& c) {
   o.on_bad_data = on_bad_data_from(c.data.on_bad_data);
   o.workers = static_cast<int>(c.data.workers);
   return o;
+}
+
+Tokenizer open_tokenizer(RunConfig& config, DataOptions& data) {
+  Tokenizer tokenizer = load_tokenizer(config.tokenizer.path, *data.storage);
+  config.resolve_vocab(tokenizer.n_ordinary());
+  data.vocab_size = config.model.vocab_size;
+  data.decode = [t = tokenizer](std::span<const int32_t> ids) { return t.decode(ids); };
+  return tokenizer;
 }
 
 RunConfig without_secrets(const RunConfig& config) {

@@ -6,15 +6,9 @@ GENERATION: what `mythos generate --json --top-logits N` said. "off" is the larg
 largest logit.
 """
 import json
-import os
 import sys
-import types
 
-folder = next(os.path.join(p, "open_mythos") for p in sys.path if os.path.isdir(os.path.join(p, "open_mythos")))
-package = types.ModuleType("open_mythos")  # without its __init__, which wants its tokenizer's requirements
-package.__path__ = [folder]
-sys.modules["open_mythos"] = package
-
+import open_mythos_alone  # noqa: F401
 import torch
 from open_mythos.main import MythosConfig, OpenMythos
 from safetensors.torch import load_file

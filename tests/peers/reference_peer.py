@@ -7,13 +7,8 @@ FOLDER holds again.pt, both.safetensors and out/{model.safetensors,config.json},
 import json
 import os
 import sys
-import types
 
-folder = next(os.path.join(p, "open_mythos") for p in sys.path if os.path.isdir(os.path.join(p, "open_mythos")))
-package = types.ModuleType("open_mythos")  # without its __init__, which wants its tokenizer's requirements
-package.__path__ = [folder]
-sys.modules["open_mythos"] = package
-
+import open_mythos_alone  # noqa: F401
 import torch
 import torch.nn.functional as F
 from open_mythos.main import MythosConfig, OpenMythos
